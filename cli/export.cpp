@@ -121,11 +121,12 @@ const ExportFormat kGguf = {
       return {"weights of GPT-2 in " + flags.gguf_type, {{"type", flags.gguf_type}}};
     },
     .write =
-        [](const ExportFlags& flags, const graph::GraphModule& model, const Metadata&) {
+        [](const ExportFlags& flags, const graph::GraphModule& model, const Metadata& metadata) {
           exchange::export_gguf(
               model, flags.out,
               {.type = require_word<exchange::GgufType>("cli.export", "type", flags.gguf_type),
-               .heads = exchange::attention_heads(model)});
+               .heads = exchange::attention_heads(model),
+               .tokenizer = app::ModelSpec::from_json(metadata.at(app::kModelSpecKey)).tokenizer});
         },
     .check = nullptr};
 

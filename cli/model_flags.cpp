@@ -37,6 +37,21 @@ std::vector<int64_t> image_sizes(const std::string& text) {
   return sizes;
 }
 
+/// "NAME=N".
+void take_size(const std::string& text, std::map<std::string, int64_t>& sizes) {
+  constexpr size_t kMostDigits = 9;
+  const size_t sign = text.rfind('=');
+  const std::string digits = sign == std::string::npos ? "" : text.substr(sign + 1);
+  const bool number = !digits.empty() && digits.size() <= kMostDigits &&
+                      digits.find_first_not_of("0123456789") == std::string::npos;
+  if (!number || sign == 0 || std::stoll(digits) < 1)
+    throw CLI::ValidationError("--size",
+                               "expected the name of a dimension and its largest size, as time=512, "
+                               "got " +
+                                   text);
+  sizes[text.substr(0, sign)] = std::stoll(digits);
+}
+
 /// --shape; `given` tells whether it was.
 void add_shape_option(CLI::App& command, const std::string& help, std::vector<int64_t>& shape, bool& given) {
   const auto take = [&](const std::string& text) {
@@ -55,6 +70,16 @@ void ScriptShape::add_to(CLI::App& command) {
                    "What a file of another writer leaves free: channels,height,width of images (3,48,64 or "
                    "3x48x64), or values,1,1 of rows",
                    shape, given);
+  const auto take = [this](const std::vector<std::string>& all) {
+    for (const std::string& one : all) take_size(one, sizes);
+  };
+  command
+      .add_option_function<std::vector<std::string>>("--size", take,
+                                                     "ONNX files and .pt2 archives: the largest size of a "
+                                                     "free dimension, 64 unless named (time=512); may "
+                                                     "be given several times")
+      ->type_name("NAME=N")
+      ->allow_extra_args(false);
   command.add_option("--network", network,
                      "Published weights without a config.json: of which reference network");
   command
@@ -74,6 +99,7 @@ app::ModelSpec ScriptShape::spec() const {
   spec.image_size = shape[1];
   spec.image_width = shape[2];
   spec.asked = given;
+  spec.sizes = sizes;
   spec.mean.assign(static_cast<size_t>(shape[0]), normalize[0]);
   spec.std.assign(static_cast<size_t>(shape[0]), normalize[1]);
   return spec;

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,12 +16,13 @@
 
 namespace ulp::cli {
 
-/// --shape, --normalize and --network: what a TorchScript file and published weights do not say themselves.
+/// --shape, --normalize, --size and --network: what a TorchScript file and published weights do not say themselves.
 struct ScriptShape {
   std::string network;
   std::vector<int64_t> shape = {1, 28, 28};
   bool given = false;  ///< --shape was
   std::vector<double> normalize = {0.2860, 0.3530};
+  std::map<std::string, int64_t> sizes = {};  ///< --size: of free dimensions, by their names
   void add_to(CLI::App& command);
   app::ModelSpec spec() const;
 };

@@ -255,6 +255,27 @@ TEST_F(Tool, AShapeThatIsNotUsedIsRefused) {
   EXPECT_EQ(shop_->ulp("lower m.onnx --shape 1x28x28 --out x.ulp").code, 0) << "it is what the file has";
 }
 
+TEST_F(Tool, SizesOfFreeDimensionsAreSaidByName) {
+  // y = Pad(x, 64 behind, reflect) of x [N, T], which needs a T of 65: 64 is the largest unless one says more.
+  const std::string digits =
+      "08083a580a220a01780a017012017922035061642a120a046d6f646522077265666c656374a001031201672a0d080410"
+      "073a04000000404201705a150a017812100a0e0801120a0a0312014e0a0312015462090a017912040a02080142040a00"
+      "1011";
+  std::string bytes;
+  for (size_t i = 0; i < digits.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
+  write_file(*shop_ / "pad.onnx", bytes);
+  expect_error(shop_->ulp("run pad.onnx --random --pieces"), 3, "OnnxImportOptions::sizes");
+  const Outcome run = shop_->ulp("run pad.onnx --random --pieces --size T=80");
+  EXPECT_EQ(run.code, 0) << run.err;
+  expect_error(shop_->ulp("run pad.onnx --random --pieces --size T=80 --size L=80"), 1,
+               "leaves free, 'T', got one of 'L'");
+  expect_error(shop_->ulp("run pad.onnx --random --size T"), 2, "--size");
+  expect_error(shop_->ulp("run pad.onnx --random --size T=0"), 2, "--size");
+  expect_error(shop_->ulp("eval m.safetensors --data data --size T=80"), 1, "expected --size beside an ONNX");
+  expect_error(shop_->ulp("run q.ulp --random --size T=80"), 1, "expected --size beside an ONNX");
+}
+
 TEST_F(Tool, DamagedDataIsExitCodeThree) {
   shop_->make_data("cut", 32, 16);
   const std::string images = read_file(*shop_ / "cut/t10k-images-idx3-ubyte");

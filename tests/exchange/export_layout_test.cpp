@@ -67,6 +67,17 @@ TEST(ExportLayout, SlicesOfAFreeBatchFindTheirEndWhenTheyRun) {
   EXPECT_ERROR(exchange::export_tflite(*halves, {.batch = 0}), "batch that is a number");
 }
 
+TEST(ExportLayout, WhatFollowsASliceOfAFreeBatchIsFreeToo) {
+  const torch::NoGradGuard no_grad;
+  const auto module = captured_function(
+      [](const at::Tensor& x) { return (x.slice(0, 0, 3) * 2).flatten(1) + 1; }, torch::randn({4, 3, 2}));
+  const auto file = read_tflite(exchange::export_tflite(*module, {.batch = 0}));
+  ASSERT_EQ(file->of(kReshape).size(), 1U);
+  EXPECT_EQ(file->input(file->of(kReshape)[0], 1).as<int32_t>(), (Sizes{-1, 6}));
+  const at::Tensor x = torch::randn({1, 3, 2});
+  EXPECT_TRUE(torch::equal(module->forward(x), TfliteRun(*file).run({x}).at(0)));
+}
+
 TEST(ExportLayout, SlicesOfABatchOfAnySizeHaveTheElementsOfTheGraph) {
   for (const int64_t batch : {1, 2, 5, 8}) {
     const torch::NoGradGuard no_grad;

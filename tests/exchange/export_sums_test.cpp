@@ -1,8 +1,10 @@
-// Int8 layers whose sums can pass 2^31 are refused by every writer of codes, with the layer and the bound.
+// Int8 layers whose sums can pass 2^31 are refused by every writer of codes, with the layer and the bound; so
+// are averages that the format rounds otherwise.
 #include <torch/torch.h>
 
 #include "captured_function.h"
 #include "error_of.h"
+#include "onnx_case.h"
 #include "ulp/exchange/export_onnx.h"
 #include "ulp/exchange/export_tflite.h"
 #include "ulp/quant/quantize.h"
@@ -46,6 +48,17 @@ TEST(ExportSums, SumsThatPass32BitsAreRefused) {
 TEST(ExportSums, SumsThatFitAreWritten) {
   EXPECT_FALSE(exchange::export_onnx(*wide_layer(kMostInputs, quant::Recipe::onnx_qdq())).empty());
   EXPECT_FALSE(exchange::export_tflite(*wide_layer(kMostInputs, quant::Recipe::tflite_int8())).empty());
+}
+
+TEST(ExportSums, AveragesThatRoundOtherwiseThanTheFormatAreRefused) {
+  OnnxCase file;
+  file.input("x", {1, 2, 4, 4}).tensor("s", torch::tensor(0.1F)).tensor("z", torch::tensor(3, at::kChar));
+  file.node("QuantizeLinear", {"x", "s", "z"}, {"q"}).node("DequantizeLinear", {"q", "s", "z"}, {"d"});
+  file.node("AveragePool", {"d"}, {"a"}, {{"kernel_shape", std::vector<int64_t>{2, 2}}});
+  file.node("QuantizeLinear", {"a", "s", "z"}, {"aq"}).node("DequantizeLinear", {"aq", "s", "z"}, {"y"});
+  const auto module = file.output("y").import();
+  EXPECT_ERROR(exchange::export_tflite(*module),
+               "expected an average that rounds what lies in the middle of two codes away from code 0");
 }
 
 }  // namespace ulp::test

@@ -70,7 +70,7 @@ TEST(Gguf, EveryTypeHasTheNumbersOfGguf) {
       nlohmann::json::parse(std::ifstream(ULP_SOURCE_DIR "/tests/golden/gguf.json")).at("decoded");
   const GgufModel file = import_gguf(types_file(), "types.gguf");
   ASSERT_EQ(file.tensors.size(), golden.size());
-  ASSERT_EQ(file.tensors.size(), 7U);
+  ASSERT_EQ(file.tensors.size(), 16U);
   for (const auto& [name, expected] : golden.items()) {
     const GgufTensor* tensor = file.find(name);
     ASSERT_NE(tensor, nullptr) << name;
@@ -97,6 +97,27 @@ TEST(Gguf, CodesAreWeightOnlyConstantsOfTheSameBits) {
     EXPECT_EQ(codes.minimum.has_value(), name == std::string("q4_k"));
   }
   for (const char* const name : {"f32", "f16", "bf16"}) EXPECT_FALSE(file.find(name)->codes) << name;
+}
+
+TEST(Gguf, TheTokenizerIsWrittenAsLlamaCppDoes) {
+  const std::string json =
+      R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "<|endoftext|>": 3},
+    "merges": ["a b"]}, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true},
+    "decoder": {"type": "ByteLevel"},
+    "added_tokens": [{"id": 3, "content": "<|endoftext|>", "special": true, "single_word": false,
+                      "lstrip": false, "rstrip": false, "normalized": false}]})";
+  const TemporaryFolder folder;
+  const auto tokenizer = std::make_shared<const io::Tokenizer>(io::Tokenizer::from_json(json));
+  export_gguf(*gguf_gpt2(), folder / "m.gguf", {.heads = 4, .tokenizer = tokenizer});
+  const auto metadata = nlohmann::json::parse(import_gguf(folder / "m.gguf").metadata);
+  ASSERT_EQ(metadata.at("tokenizer.ggml.tokens").size(), 40U);
+  EXPECT_EQ(metadata["tokenizer.ggml.tokens"][2], "ab");
+  EXPECT_EQ(metadata["tokenizer.ggml.tokens"][39], "[PAD39]");
+  const auto& kinds = metadata.at("tokenizer.ggml.token_type");
+  EXPECT_EQ((std::vector<int>{kinds[2], kinds[3], kinds[39]}), (std::vector<int>{1, 3, 5}));
+  EXPECT_EQ(metadata.at("tokenizer.ggml.merges"), nlohmann::json::array({"a b"}));
+  EXPECT_EQ(metadata.at("tokenizer.ggml.eos_token_id"), 3);
+  EXPECT_EQ(metadata.at("gpt2.context_length"), 8);
 }
 
 /// Values, codes in a graph, and an engine that reads the codes: the same numbers.

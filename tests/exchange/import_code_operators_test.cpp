@@ -90,6 +90,30 @@ TEST(ImportCodeOperators, ConvolutionsOfCodes) {
   }
 }
 
+TEST(ImportCodeOperators, LinearLayersOverThreeDimensionsAndTheirQuantizedBiases) {
+  torch::manual_seed(3);
+  const at::Tensor x = torch::randn({2, 5, 8}) * 20, w = random_codes({8, 6}, at::kChar),
+                   bias = random_codes({6}, at::kChar);
+  OnnxCase file;
+  add_steps(file);
+  file.input("x", {-1, 5, 8}).tensor("w", w).tensor("ws", torch::tensor(0.5F)).tensor("b", bias);
+  file.tensor("wz", torch::tensor(0, torch::kChar)).tensor("bs", torch::tensor(0.5F));
+  file.node("QuantizeLinear", {"x", "xs", "xz"}, {"q"}).node("DequantizeLinear", {"q", "xs", "xz"}, {"a"});
+  file.node("DequantizeLinear", {"w", "ws", "wz"}, {"wd"}).node("MatMul", {"a", "wd"}, {"m"});
+  file.node("QuantizeLinear", {"m", "ys", "yz"}, {"mq"}).node("DequantizeLinear", {"mq", "ys", "yz"}, {"md"});
+  file.node("DequantizeLinear", {"b", "bs", "wz"}, {"bd"}).node("Add", {"md", "bd"}, {"s"});
+  file.node("QuantizeLinear", {"s", "ys", "yz"}, {"sq"}).node("DequantizeLinear", {"sq", "ys", "yz"}, {"y"});
+  const auto module = file.output("y").import();
+  const auto rounded = [](const at::Tensor& one, double scale, int64_t zero) {
+    return (codes_of(one, scale, zero).to(torch::kFloat) - zero) * scale;
+  };
+  const at::Tensor product = torch::matmul(rounded(x, 0.25, 7), w.to(torch::kFloat) * 0.5);
+  const at::Tensor right = rounded(rounded(product, 8, 100) + bias.to(torch::kFloat) * 0.5, 8, 100);
+  EXPECT_TRUE(torch::equal(module->forward(x), right));
+  runtime::Engine engine(lower(*module));
+  EXPECT_TRUE(torch::equal(run_engine_all(engine, {x})[0], right));
+}
+
 TEST(ImportCodeOperators, ProductsAndSumsOfCodes) {
   torch::manual_seed(2);
   const at::Tensor x = torch::randn({3, 8}) * 20, w = random_codes({8, 5}, at::kChar);

@@ -53,6 +53,19 @@ TEST(ImportNumbers, WholeNumbersAreDividedByInputs) {
                "expected whole numbers to be divided by other");
 }
 
+TEST(ImportNumbers, BitsAreMoved) {
+  const at::Tensor x = torch::tensor({16, 4, 255}, torch::kByte), by = torch::tensor({1, 2, 3}, torch::kByte);
+  const auto moved = [&](const std::string& direction) {
+    OnnxCase file;
+    file.input("x", {3}, at::kByte).tensor("by", by);
+    file.node("BitShift", {"x", "by"}, {"y"}, {{"direction", direction}}).output("y");
+    return file.run({x});
+  };
+  EXPECT_TRUE(torch::equal(moved("LEFT"), torch::tensor({32, 16, 248}, torch::kByte)));
+  EXPECT_TRUE(torch::equal(moved("RIGHT"), torch::tensor({8, 1, 31}, torch::kByte)));
+  EXPECT_ERROR(moved("UP"), "expected the direction LEFT or RIGHT, got UP");
+}
+
 TEST(ImportNumbers, SlopesLieAlongTheLastDimensions) {
   const at::Tensor x = -torch::ones({1, 3, 3}), slopes = torch::tensor({1.0F, 2.0F, 3.0F});
   EXPECT_TRUE(torch::equal(with_other("PRelu", x, slopes), x * slopes));

@@ -1,4 +1,4 @@
-// Resize and Upsample of ONNX files beside ONNX's formulas, pixel by pixel, and beside numbers of ONNX Runtime 1.32.
+// Resize and Upsample of ONNX files beside ONNX's formulas, pixel by pixel, and beside numbers of ONNX Runtime 1.31.1.
 #include <torch/torch.h>
 
 #include <cmath>
@@ -172,7 +172,7 @@ TEST(ImportResize, WhatFollowsFreeSizesOtherwiseIsRefusedByName) {
                "node 'the_Resize' (Resize): expected an input whose sizes are numbers");
 }
 
-// x = [[0, 1, 2, 3], [4, 5, 6, 7], ...] of 4 x 4; results of ONNX Runtime 1.32.
+// x = [[0, 1, 2, 3], [4, 5, 6, 7], ...] of 4 x 4; results of ONNX Runtime 1.31.1.
 TEST(ImportResize, GivesTheNumbersOfOnnxRuntime) {
   const at::Tensor x = torch::arange(16).to(torch::kFloat).view({1, 1, 4, 4});
   const auto resized = [&](const OnnxAttributes& attributes, const std::vector<int64_t>& sizes) {

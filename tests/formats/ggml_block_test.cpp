@@ -72,8 +72,8 @@ TEST(GgmlBlock, RefusesWhatItCannotDo) {
   EXPECT_THROW(encode_ggml(q8, values, blocks), ulp::Error);
   values[3] = 1e9F;
   EXPECT_THROW(encode_ggml(q8, values, blocks), ulp::Error) << "a scale beyond fp16";
-  EXPECT_EQ(find_ggml_type("Q5_0"), nullptr);
-  EXPECT_EQ(find_ggml_type(3), nullptr);
+  EXPECT_EQ(find_ggml_type("IQ1_S"), nullptr);
+  EXPECT_EQ(find_ggml_type(19), nullptr);
   EXPECT_EQ(find_ggml_type(14), find_ggml_type("Q6_K"));
 }
 

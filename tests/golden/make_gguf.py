@@ -9,18 +9,25 @@ import pathlib
 import numpy as np
 from gguf import GGMLQuantizationType as Type, GGUFReader, GGUFWriter, quants
 
-BLOCKS = {Type.Q4_K: (256, 144), Type.Q6_K: (256, 210)}
+# Elements and bytes of a block, and where its halves begin.
+BLOCKS = {Type.Q4_K: (256, 144, (0, 2)), Type.Q6_K: (256, 210, (208,))}
+MORE_BLOCKS = {Type.Q4_1: (32, 20, (0, 2)), Type.Q5_0: (32, 22, (0,)),
+               Type.Q5_1: (32, 24, (0, 2)), Type.Q2_K: (256, 84, (80, 82)), Type.Q3_K: (256, 110, (108,)), Type.Q5_K: (256, 176, (0, 2)),
+               Type.IQ4_NL: (32, 18, (0,)), Type.MXFP4: (32, 17, ()), Type.NVFP4: (64, 36, ())}
 
 
 def random_blocks(rng, kind, rows, columns):
-    """Blocks of random codes whose scales are finite halves."""
-    elements, size = BLOCKS[kind]
+    """Blocks of random codes whose scales are finite halves, or any byte of MXFP4 below 255 and of NVFP4."""
+    elements, size, halves = (BLOCKS | MORE_BLOCKS)[kind]
     blocks = rng.integers(0, 256, (rows * columns // elements, size), dtype=np.uint8)
     scales = rng.normal(0, 0.01, (len(blocks), 2)).astype(np.float16).view(np.uint8)
-    if kind == Type.Q4_K:
-        blocks[:, :4] = scales
-    else:
-        blocks[:, -2:] = scales[:, :2]
+    for i, at in enumerate(halves):
+        blocks[:, at:at + 2] = scales[:, 2 * i:2 * i + 2]
+    if kind == Type.MXFP4:
+        blocks[:, 0] = np.r_[0, 1, 2, 251, rng.integers(90, 160, len(blocks) - 4)]
+    if kind == Type.NVFP4:
+        blocks[:, :4] &= 127
+        blocks[0, :4] = 0, 1, 127, 126
     return blocks.reshape(rows, -1)
 
 
@@ -42,6 +49,10 @@ def main():
         writer.add_tensor(kind.name.lower(), quants.quantize(values, kind), raw_dtype=kind)
     for kind in BLOCKS:
         writer.add_tensor(kind.name.lower(), random_blocks(rng, kind, 2, 512), raw_dtype=kind)
+    more = np.random.default_rng(6)
+    for kind, (elements, _, _) in MORE_BLOCKS.items():
+        columns = 512 if elements == 256 else 128
+        writer.add_tensor(kind.name.lower(), random_blocks(more, kind, 2, columns), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

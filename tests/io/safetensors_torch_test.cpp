@@ -20,9 +20,10 @@ TEST_F(TensorFiles, EveryDtypeComesBackBitForBit) {
   torch::manual_seed(1);
   const auto bytes = torch::randint(0, 256, {2, 24}, torch::kByte);
   NamedTensors tensors;
-  for (auto type : {at::kByte, at::kChar, at::kFloat8_e5m2, at::kFloat8_e4m3fn, at::kFloat8_e8m0fnu,
-                    at::kShort, at::kUInt16, at::kHalf, at::kBFloat16, at::kInt, at::kUInt32, at::kFloat,
-                    at::kComplexFloat, at::kLong, at::kUInt64, at::kDouble}) {
+  for (auto type :
+       {at::kByte, at::kChar, at::kFloat8_e5m2, at::kFloat8_e4m3fn, at::kFloat8_e8m0fnu, at::kFloat8_e5m2fnuz,
+        at::kFloat8_e4m3fnuz, at::kShort, at::kUInt16, at::kHalf, at::kBFloat16, at::kInt, at::kUInt32,
+        at::kFloat, at::kComplexFloat, at::kLong, at::kUInt64, at::kDouble}) {
     tensors.emplace_back(at::toString(type), bytes.clone().view(type));
   }
   tensors.emplace_back("bool", torch::tensor({true, false, true}));

@@ -25,6 +25,8 @@ struct ExchangeFiles {
   PublishedModel (*load_gguf)(const std::filesystem::path& path);
   /// The tensors of the file as it stores them, and its keys.
   FileContents (*gguf_contents)(const std::filesystem::path& path);
+  /// The operators and tensors of a TensorFlow Lite file, or of a Core ML package, which is a folder.
+  FileContents (*listed_contents)(const std::filesystem::path& path);
   /// Throws ulp::Error for a graph with calls that have no form in ONNX.
   void (*check_onnx)(const graph::GraphModule& graph);
   void (*export_onnx)(const graph::GraphModule& graph, const std::filesystem::path& path,

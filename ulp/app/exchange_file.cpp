@@ -121,7 +121,9 @@ std::shared_ptr<graph::GraphModule> load_exchange_graph(const std::filesystem::p
 
 LoadedModel load_exchange(const std::filesystem::path& path, const ModelSpec& like) {
   const std::optional<ModelSpec> stored = exchange_spec(path);
-  const auto graph = load_exchange_graph(path, stored ? *stored : like, ExchangeUse::inference);
+  ModelSpec read = stored ? *stored : like;
+  read.sizes = like.sizes;
+  const auto graph = load_exchange_graph(path, read, ExchangeUse::inference);
   return {.spec = stored ? *stored : described(path, graph->graph(), like),
           .forward = [graph](const at::Tensor& x) { return graph->forward(x); },
           .graph = graph};

@@ -7,6 +7,7 @@
 #include "ulp/exchange/export_onnx.h"
 #include "ulp/exchange/import_onnx.h"
 #include "ulp/exchange/import_pt2.h"
+#include "ulp/exchange/listed_file.h"
 #include "ulp/graph/graph_module.h"
 
 namespace ulp::app {
@@ -23,6 +24,28 @@ int64_t bytes_on_disk(const std::filesystem::path& path) {
   return size(path) + size(path.string() + ".data");
 }
 
+/// Sizes that somebody asked for, each from 1 on.
+std::map<std::string, exchange::SizeRange> ranges_of(const ModelSpec& like) {
+  std::map<std::string, exchange::SizeRange> ranges;
+  for (const auto& [name, size] : like.sizes) ranges[name] = {.max = size};
+  return ranges;
+}
+
+/// Refuses sizes of dimensions that are not free in the file.
+std::shared_ptr<graph::GraphModule> with_sizes(std::shared_ptr<graph::GraphModule> module,
+                                               const std::filesystem::path& path, const ModelSpec& like) {
+  std::string names;
+  for (const graph::FreeDimension& free : module->graph().free)
+    names += (names.empty() ? "'" : ", '") + free.name + "'";
+  for (const auto& [name, size] : like.sizes) {
+    if (std::ranges::none_of(module->graph().free,
+                             [&, &name = name](const auto& free) { return free.name == name; }))
+      fail("app.load_model_file", "expected --size of a dimension that '", path.string(), "' leaves free, ",
+           names.empty() ? "which are none but the batch" : names, ", got one of '", name, "'");
+  }
+  return module;
+}
+
 std::shared_ptr<graph::GraphModule> load_onnx(const std::filesystem::path& path, const ModelSpec& like,
                                               ExchangeUse use) {
   exchange::OnnxImportOptions options;
@@ -33,13 +56,15 @@ std::shared_ptr<graph::GraphModule> load_onnx(const std::filesystem::path& path,
   options.image_width = like.width();
   if (like.kind != NetworkKind::image) options.longest = like.max_length;
   if (use == ExchangeUse::training) options.qdq = exchange::QdqForm::fake;
-  return exchange::import_onnx(path, options);
+  options.sizes = ranges_of(like);
+  return with_sizes(exchange::import_onnx(path, options), path, like);
 }
 
 std::shared_ptr<graph::GraphModule> load_pt2(const std::filesystem::path& path, const ModelSpec& like) {
   exchange::Pt2ImportOptions options;
   if (like.kind != NetworkKind::image) options.longest = like.max_length;
-  return exchange::import_pt2(path, options);
+  options.sizes = ranges_of(like);
+  return with_sizes(exchange::import_pt2(path, options), path, like);
 }
 
 ModelSpec read_gguf_spec(const std::filesystem::path& path) {
@@ -74,6 +99,36 @@ FileContents gguf_contents(const std::filesystem::path& path) {
   return contents;
 }
 
+FileContents listed_contents(const std::filesystem::path& path) {
+  const bool package = std::filesystem::is_directory(path);
+  const exchange::ListedFile file = package ? exchange::list_coreml(path) : exchange::list_tflite(path);
+  FileContents contents;
+  contents.kind = package ? "Core ML package" : "TensorFlow Lite file";
+  const auto joined = [](const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+    return text;
+  };
+  contents.steps = report::Table{.title = "Operators", .columns = {{"op"}, {"reads"}, {"writes"}}};
+  for (const exchange::ListedOperator& one : file.operators)
+    contents.steps->add_row({one.op, joined(one.inputs), joined(one.outputs)});
+  contents.tensors = {.title = "Tensors", .columns = {{"name"}, {"type"}, {"shape"}, {"bytes"}, {"use"}}};
+  for (const exchange::ListedTensor& one : file.tensors) {
+    if (one.use.empty()) continue;
+    std::string shape;
+    for (const int64_t size : one.shape)
+      shape += (shape.empty() ? "" : " x ") + (size < 0 ? "free" : std::to_string(size));
+    contents.tensors.add_row(
+        {one.name, one.type, shape.empty() ? "scalar" : shape, static_cast<double>(one.bytes), one.use});
+  }
+  if (!package) contents.bytes = std::filesystem::file_size(path);
+  if (package) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(path))
+      contents.bytes += entry.is_regular_file() ? entry.file_size() : 0;
+  }
+  return contents;
+}
+
 void check_onnx(const graph::GraphModule& graph) {
   exchange::export_onnx(graph);
 }
@@ -89,6 +144,7 @@ constexpr ExchangeFiles kExchangeFiles{.onnx_metadata = exchange::onnx_metadata,
                                        .gguf_spec = read_gguf_spec,
                                        .load_gguf = load_gguf,
                                        .gguf_contents = gguf_contents,
+                                       .listed_contents = listed_contents,
                                        .check_onnx = check_onnx,
                                        .export_onnx = write_onnx};
 const Component<ExchangeFiles>::Provider kExchangeProvider(exchange_files, kExchangeFiles);

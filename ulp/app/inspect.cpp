@@ -1,6 +1,7 @@
 #include "ulp/app/inspect.h"
 
 #include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "ulp/app/exchange_component.h"
@@ -94,11 +95,11 @@ void add_tensor(FileContents& contents, const std::string& name, const at::Tenso
 }
 
 /// The tensors that the graph of a file has.
-FileContents exchange_contents(const std::filesystem::path& path) {
+FileContents exchange_contents(const std::filesystem::path& path, const ModelSpec& like) {
   const bool archive = is_pt2_file(path);
   FileContents contents = foreign_contents(path, archive ? "torch.export archive" : "ONNX model");
   if (!archive) contents.metadata = exchange_files.functions(kReadContentsWhere).onnx_metadata(path);
-  const LoadedModel model = load_exchange(path, {});
+  const LoadedModel model = load_exchange(path, like);
   for (const auto& [name, attribute] : std::as_const(*model.graph).graph().attributes()) {
     const bool parameter = attribute.kind == graph::Attribute::Kind::parameter;
     const bool buffer = attribute.kind == graph::Attribute::Kind::buffer;
@@ -113,6 +114,20 @@ FileContents torchscript_contents(const std::filesystem::path& path) {
   for (const auto& item : module.named_parameters()) add_tensor(contents, item.name, item.value, "parameter");
   for (const auto& item : module.named_buffers()) add_tensor(contents, item.name, item.value, "buffer");
   return contents;
+}
+
+bool is_tflite_file(const std::filesystem::path& path) {
+  char head[8] = {};
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
+  std::ifstream(path, std::ios::binary).read(head, sizeof head);
+  return std::string_view(head + 4, 4) == "TFL3";
+}
+
+bool is_coreml_package(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::is_directory(path, error) &&
+         std::filesystem::is_regular_file(path / "Manifest.json", error);
 }
 
 std::string lines_of(const std::vector<std::string>& names) {
@@ -148,7 +163,9 @@ FileContents published_contents(const std::filesystem::path& path, const ModelSp
 }  // namespace
 
 FileContents read_contents(const std::filesystem::path& path, const ModelSpec& like) {
-  if (is_exchange_file(path)) return exchange_contents(path);
+  if (is_tflite_file(path) || is_coreml_package(path))
+    return exchange_files.functions(kReadContentsWhere).listed_contents(path);
+  if (is_exchange_file(path)) return exchange_contents(path, like);
   if (is_gguf_file(path)) return exchange_files.functions(kReadContentsWhere).gguf_contents(path);
   if (is_published_file(path, like.network)) return published_contents(path, like);
   if (is_zip_file(path)) return torchscript_contents(path);

@@ -14,7 +14,8 @@
 
 namespace ulp::app {
 
-/// What a safetensors file holds, of which an engine file is one, an ONNX or .pt2 file, or published weights.
+/// What a safetensors file holds, of which an engine file is one, an ONNX, .pt2, GGUF or TensorFlow Lite file, a Core ML
+/// package, or published weights.
 struct FileContents {
   std::string kind;  ///< "engine", "safetensors", ...
   uint64_t bytes = 0;

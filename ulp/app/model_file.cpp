@@ -277,6 +277,9 @@ LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& 
 }
 
 void expect_asked_sizes(const ModelSpec& asked, const ModelSpec& found, const std::filesystem::path& path) {
+  if (!asked.sizes.empty() && !is_exchange_file(path))
+    fail("app.load_model_file", "expected --size beside an ONNX file or a .pt2 archive, got '", path.string(),
+         "'");
   if (!asked.asked) return;
   const bool same = found.kind == NetworkKind::image && asked.in_channels == found.in_channels &&
                     asked.image_size == found.image_size && asked.width() == found.width();

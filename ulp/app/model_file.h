@@ -53,6 +53,8 @@ struct ULP_API ModelSpec {
   std::string network = {};
   /// Of a file that does not say it: somebody asked for these sizes, so a file with others is refused. Not stored.
   bool asked = false;
+  /// Of a file of another writer: the largest sizes of free dimensions, by their names. Not stored.
+  std::map<std::string, int64_t> sizes = {};
 
   /// image: the width.
   int64_t width() const { return image_width > 0 ? image_width : image_size; }

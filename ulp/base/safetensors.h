@@ -20,7 +20,8 @@
 namespace ulp {
 
 /// One tensor's entry: dtype is the format's own word ("F32", "BF16", "F16", "F64", "I8", "U8", "I16", "U16",
-/// "I32", "U32", "I64", "U64", "BOOL", "C64", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F6_E2M3", "F6_E3M2", "F4").
+/// "I32", "U32", "I64", "U64", "BOOL", "C64", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F8_E8M0",
+/// "F6_E2M3", "F6_E3M2", "F4").
 /// The bytes are little-endian, in row-major order, and not always aligned for the dtype: the format has no
 /// padding between tensors.
 struct TensorEntry {

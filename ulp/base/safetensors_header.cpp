@@ -13,11 +13,11 @@ namespace {
 
 /// Bits of one element; 0 for an unknown word.
 int element_bits(const std::string& dtype) {
-  static const std::map<std::string, int> bits = {{"BOOL", 8},    {"U8", 8},      {"I8", 8},   {"F8_E5M2", 8},
-                                                  {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F4", 4},   {"F6_E2M3", 6},
-                                                  {"F6_E3M2", 6}, {"I16", 16},    {"U16", 16}, {"F16", 16},
-                                                  {"BF16", 16},   {"I32", 32},    {"U32", 32}, {"F32", 32},
-                                                  {"C64", 64},    {"F64", 64},    {"I64", 64}, {"U64", 64}};
+  static const std::map<std::string, int> bits = {
+      {"BOOL", 8},        {"U8", 8},          {"I8", 8},    {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8},
+      {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F4", 4},    {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"I16", 16},
+      {"U16", 16},        {"F16", 16},        {"BF16", 16}, {"I32", 32},    {"U32", 32},    {"F32", 32},
+      {"C64", 64},        {"F64", 64},        {"I64", 64},  {"U64", 64}};
   const auto found = bits.find(dtype);
   return found == bits.end() ? 0 : found->second;
 }

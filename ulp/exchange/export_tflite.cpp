@@ -81,9 +81,14 @@ std::string export_tflite(const graph::GraphModule& model, const TfliteOptions& 
     pass(*graph);
   store_minima(*graph, kExportTfliteWhere);
   graph->remove_dead(/*attributes=*/true);
-  if (options.batch != 0) see_sizes(*graph, options.batch);
-  check_integer_sums(*graph, kExportTfliteWhere);
   sizes.resize(1);
+  if (options.batch != 0) {
+    see_sizes(*graph, options.batch);
+  } else {
+    name_sizes(*graph);
+    for (const graph::FreeDimension& free : graph->free) sizes.push_back(free.min);
+  }
+  check_integer_sums(*graph, kExportTfliteWhere);
   tflite::Builder builder(*graph, sizes, options.batch == 0, options.integer_io);
   write_graph(builder, *graph);
   return builder.bytes();

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 
 #include "ulp/base/export.h"
 #include "ulp/base/words.h"
+#include "ulp/io/tokenizer/tokenizer.h"
 #include "ulp/quant/weights/weight_codes.h"
 
 namespace torch::nn {
@@ -31,7 +33,7 @@ namespace ulp::exchange {
 /// A tensor of a GGUF file.
 struct GgufTensor {
   std::string name;
-  std::string type;   ///< as stored: F32, F16, BF16, Q4_0, Q8_0, Q4_K, Q6_K
+  std::string type;   ///< as stored: one of formats::ggml_types()
   at::Tensor values;  ///< f32, the numbers that the codes stand for, bit for bit those of gguf
   /// Of matrices the same numbers, bit for bit, as codes: Q4_0 and Q4_K, which has minima, in 4 bits, Q8_0 and Q6_K in 8, in groups of
   /// 32, and of 16 in Q6_K.
@@ -67,11 +69,14 @@ struct GgufOptions {
   GgufType type = GgufType::q8_0;
   int64_t heads = 0;         ///< of attention, which no tensor tells; must divide the width
   std::string name = "ulp";  ///< "general.name"
+  std::shared_ptr<const io::Tokenizer> tokenizer =
+      nullptr;  ///< of byte pairs: its tokens and merges are written, too
 };
 
 /// Writes a model of GPT-2's parameter names (models::make_gpt2()) as llama.cpp names and turns them, atomically. Matrices whose rows are
-/// whole blocks of 32 are stored as `type`, all others, vectors and the table of positions in f32. The vocabulary is not written: tools
-/// that need one take it from the tokenizer. Throws Error for another model, heads that do not divide its width, values that are not finite,
+/// whole blocks of 32 are stored as `type`, all others, vectors and the table of positions in f32. Of a tokenizer, tokens, their kinds, merges and
+/// <|endoftext|> are written as llama.cpp's converter does; rows of the table of words without a token are called [PADn]. Throws Error for
+/// another model, heads that do not divide its width, values that are not finite, a tokenizer of another kind or with more tokens than rows,
 /// and where AtomicFile does.
 ULP_API void export_gguf(const torch::nn::Module& model, const std::filesystem::path& path,
                          const GgufOptions& options);

@@ -174,6 +174,7 @@ class Names {
     if (fresh) {
       graph::FreeDimension free;
       free.name = wish;
+      free.min = std::ranges::min(seen);
       free.max = std::ranges::max(seen);
       graph_.free.push_back(std::move(free));
     }

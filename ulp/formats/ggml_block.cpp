@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <string_view>
+#include <utility>
 
 #include "ulp/base/error.h"
 #include "ulp/formats/convert.h"
@@ -15,13 +16,22 @@ namespace {
 constexpr int64_t kSmall = 32, kLarge = 256;  // elements of a block
 constexpr size_t kScaleBytes = 12;            // of Q4_K: eight scales and eight minima of 6 bits
 
-constexpr std::array<GgmlType, 7> kTypes = {{{"F32", 0, 1, 4, false, false},
-                                             {"F16", 1, 1, 2, false, false},
-                                             {"Q4_0", 2, kSmall, 18, true, true},
-                                             {"Q8_0", 8, kSmall, 34, true, true},
-                                             {"Q4_K", 12, kLarge, 144, true, false},
-                                             {"Q6_K", 14, kLarge, 210, true, false},
-                                             {"BF16", 30, 1, 2, false, false}}};
+constexpr std::array<GgmlType, 16> kTypes = {{{"F32", 0, 1, 4, false, false},
+                                              {"F16", 1, 1, 2, false, false},
+                                              {"Q4_0", 2, kSmall, 18, true, true},
+                                              {"Q4_1", 3, kSmall, 20, true, false},
+                                              {"Q5_0", 6, kSmall, 22, true, false},
+                                              {"Q5_1", 7, kSmall, 24, true, false},
+                                              {"Q8_0", 8, kSmall, 34, true, true},
+                                              {"Q2_K", 10, kLarge, 84, true, false},
+                                              {"Q3_K", 11, kLarge, 110, true, false},
+                                              {"Q4_K", 12, kLarge, 144, true, false},
+                                              {"Q5_K", 13, kLarge, 176, true, false},
+                                              {"Q6_K", 14, kLarge, 210, true, false},
+                                              {"IQ4_NL", 20, kSmall, 18, true, false},
+                                              {"BF16", 30, 1, 2, false, false},
+                                              {"MXFP4", 39, kSmall, 17, true, false},
+                                              {"NVFP4", 40, 64, 36, true, false}}};
 
 const Format& half() {
   static const Format& format = find("fp16");
@@ -52,23 +62,138 @@ void decode_q8_0(const std::byte* block, float* values) {
     values[i] = static_cast<float>(static_cast<int8_t>(byte_at(block, 2 + i))) * d;
 }
 
-/// Four scales in the low 6 bits of bytes 0 to 3 and four minima in those of 4 to 7; of the other four, 4 bits in bytes 8 to 11 and 2 in
-/// the high bits of bytes 0 to 7.
-void decode_q4_k(const std::byte* block, float* values) {
+/// The code of 4 bits of element i of 32: the first half of them in the low bits of 16 bytes.
+int nibble_at(const std::byte* codes, size_t i, size_t half_of_them = kSmall / 2) {
+  const int both = byte_at(codes, i % half_of_them);
+  return i < half_of_them ? both & 15 : both >> 4;
+}
+
+/// d, and m for the minimum of Q4_1 and Q5_1.
+void decode_q4_1(const std::byte* block, float* values) {
   const float d = half_at(block, 0), least = half_at(block, 2);
+  for (size_t i = 0; i < kSmall; ++i) {
+    const float scaled = d * static_cast<float>(nibble_at(block + 4, i));
+    values[i] = scaled + least;
+  }
+}
+
+/// 4 low bits behind a fifth one: bit i of 4 bytes.
+int code_of_5(const std::byte* high, size_t i) {
+  return nibble_at(high + 4, i) | (byte_at(high, i / 8) >> (i % 8) & 1) << 4;
+}
+
+void decode_q5_0(const std::byte* block, float* values) {
+  const float d = half_at(block, 0);
+  for (size_t i = 0; i < kSmall; ++i) values[i] = d * static_cast<float>(code_of_5(block + 2, i) - 16);
+}
+
+void decode_q5_1(const std::byte* block, float* values) {
+  const float d = half_at(block, 0), least = half_at(block, 2);
+  for (size_t i = 0; i < kSmall; ++i) {
+    const float scaled = d * static_cast<float>(code_of_5(block + 4, i));
+    values[i] = scaled + least;
+  }
+}
+
+/// Sixteen bytes with a scale and a minimum in 4 bits for each 16 of 256 codes of 2 bits, d, dmin. Each 32 bytes hold four times 32 codes.
+void decode_q2_k(const std::byte* block, float* values) {
+  constexpr size_t kParts = 16;
+  const std::byte* codes = block + kParts;
+  const float d = half_at(codes, kLarge / 4), least = half_at(codes, kLarge / 4 + 2);
+  for (size_t i = 0; i < kLarge; ++i) {
+    const int both = byte_at(block, i / kParts);
+    const float step = d * static_cast<float>(both & 15), offset = least * static_cast<float>(both >> 4);
+    const int code = byte_at(codes, i / 128 * kSmall + i % kSmall) >> (i % 128 / kSmall * 2) & 3;
+    const float scaled = step * static_cast<float>(code);
+    values[i] = scaled - offset;
+  }
+}
+
+/// A third bit of 256 codes, where 0 takes 4 off; 2 low bits as in Q2_K; sixteen scales of 6 bits around 32, whose low 4 are in 8 bytes and
+/// whose high 2 in 4; d.
+void decode_q3_k(const std::byte* block, float* values) {
+  const std::byte *codes = block + kLarge / 8, *scales = codes + kLarge / 4;
+  const float d = half_at(scales, kScaleBytes);
+  for (size_t i = 0; i < kLarge; ++i) {
+    const size_t part = i / 16;
+    const int low4 = byte_at(scales, part % 8) >> (part / 8 * 4) & 15;
+    const int high2 = byte_at(scales, 8 + part % 4) >> (part / 4 * 2) & 3;
+    const float step = d * static_cast<float>((low4 | high2 << 4) - 32);
+    const int code = byte_at(codes, i / 128 * kSmall + i % kSmall) >> (i % 128 / kSmall * 2) & 3;
+    const bool third = (byte_at(block, i % kSmall) >> (i / kSmall) & 1) != 0;
+    values[i] = step * static_cast<float>(third ? code : code - 4);
+  }
+}
+
+/// Of Q4_K and Q5_K: the scale and the minimum of one of eight parts. Four scales are in the low 6 bits of bytes 0 to 3 and four minima in
+/// those of 4 to 7; of the other four, 4 bits are in bytes 8 to 11 and 2 in the high bits of bytes 0 to 7.
+struct StepAndOffset {
+  float step, offset;
+};
+StepAndOffset part_of_k(const std::byte* block, size_t part) {
   const std::byte* scales = block + 4;
-  const std::byte* codes = scales + kScaleBytes;
+  const size_t i = part % 4;
+  const int first = byte_at(scales, i), second = byte_at(scales, 4 + i), rest = byte_at(scales, 8 + i);
+  const int scale = part < 4 ? first & 63 : (rest & 15) | (first >> 2 & 48);
+  const int minimum = part < 4 ? second & 63 : rest >> 4 | (second >> 2 & 48);
+  return {half_at(block, 0) * static_cast<float>(scale), half_at(block, 2) * static_cast<float>(minimum)};
+}
+
+/// d, dmin, the scales, and 4 bits of 256 codes. `high`: a fifth bit of each, or none.
+void decode_with_minima(const std::byte* block, const std::byte* high, const std::byte* codes,
+                        float* values) {
   for (size_t part = 0; part < 8; ++part) {
-    const size_t i = part % 4;
-    const int first = byte_at(scales, i), second = byte_at(scales, 4 + i), rest = byte_at(scales, 8 + i);
-    const int scale = part < 4 ? first & 63 : (rest & 15) | (first >> 2 & 48);
-    const int minimum = part < 4 ? second & 63 : rest >> 4 | (second >> 2 & 48);
-    const float step = d * static_cast<float>(scale), offset = least * static_cast<float>(minimum);
+    const auto [step, offset] = part_of_k(block, part);
     for (size_t j = 0; j < kSmall; ++j) {
-      const int code = byte_at(codes, part / 2 * kSmall + j) >> (part % 2 * 4) & 15;
+      int code = byte_at(codes, part / 2 * kSmall + j) >> (part % 2 * 4) & 15;
+      if (high != nullptr) code |= (byte_at(high, j) >> part & 1) << 4;
       const float scaled = step * static_cast<float>(code);
       values[part * kSmall + j] = scaled - offset;
     }
+  }
+}
+
+void decode_q4_k(const std::byte* block, float* values) {
+  decode_with_minima(block, nullptr, block + 4 + kScaleBytes, values);
+}
+
+void decode_q5_k(const std::byte* block, float* values) {
+  const std::byte* high = block + 4 + kScaleBytes;
+  decode_with_minima(block, high, high + kLarge / 8, values);
+}
+
+/// Codes are places in a list of numbers that lie closer around 0.
+void decode_iq4_nl(const std::byte* block, float* values) {
+  constexpr std::array<float, 16> kNumbers = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                              1,    13,   25,  38,  53,  69,  89,  113};
+  const float d = half_at(block, 0);
+  for (size_t i = 0; i < kSmall; ++i) values[i] = d * kNumbers[static_cast<size_t>(nibble_at(block + 2, i))];
+}
+
+/// Twice the number of a code of e2m1. A zero has no sign.
+float twice_e2m1(int code) {
+  constexpr std::array<float, 8> kTwice = {0, 1, 2, 3, 4, 6, 8, 12};
+  const float size = kTwice[static_cast<size_t>(code & 7)];
+  return (code & 8) != 0 && size != 0 ? -size : size;
+}
+
+/// The power of two by its exponent, and codes of e2m1.
+void decode_mxfp4(const std::byte* block, float* values) {
+  const float half_of_scale = std::ldexp(1.0F, byte_at(block, 0) - 128);
+  for (size_t i = 0; i < kSmall; ++i) values[i] = half_of_scale * twice_e2m1(nibble_at(block + 1, i));
+}
+
+/// Four scales of e4m3 without a sign, each for 16 codes of e2m1. The code of its NaN is a zero.
+void decode_nvfp4(const std::byte* block, float* values) {
+  static const Format& e4m3 = find("fp8_e4m3fn");
+  constexpr size_t kPart = 16;
+  for (size_t part = 0; part < 4; ++part) {
+    const int code = byte_at(block, part);
+    const double scale = code == 127 ? 0 : decode(e4m3, static_cast<uint64_t>(code & 127));
+    const float half_of_scale = static_cast<float>(scale) / 2;
+    for (size_t i = 0; i < kPart; ++i)
+      values[part * kPart + i] =
+          half_of_scale * twice_e2m1(nibble_at(block + 4 + part * kPart / 2, i, kPart / 2));
   }
 }
 
@@ -154,11 +279,15 @@ void decode_ggml(const GgmlType& type, std::span<const std::byte> blocks, std::s
   constexpr const char* kWhere = "formats.decode_ggml";
   if (!type.blocks) fail(kWhere, "expected a type of blocks, got ", type.name);
   check_sizes(kWhere, type, values.size(), blocks.size());
-  const std::string_view name = type.name;
-  const auto decoder = name == "Q4_0"   ? decode_q4_0
-                       : name == "Q8_0" ? decode_q8_0
-                       : name == "Q4_K" ? decode_q4_k
-                                        : decode_q6_k;
+  using Decoder = void (*)(const std::byte*, float*);
+  static constexpr std::pair<std::string_view, Decoder> kDecoders[] = {
+      {"Q4_0", decode_q4_0},  {"Q4_1", decode_q4_1}, {"Q5_0", decode_q5_0},     {"Q5_1", decode_q5_1},
+      {"Q8_0", decode_q8_0},  {"Q2_K", decode_q2_k}, {"Q3_K", decode_q3_k},     {"Q4_K", decode_q4_k},
+      {"Q5_K", decode_q5_k},  {"Q6_K", decode_q6_k}, {"IQ4_NL", decode_iq4_nl}, {"MXFP4", decode_mxfp4},
+      {"NVFP4", decode_nvfp4}};
+  const Decoder decoder =
+      std::ranges::find(kDecoders, std::string_view(type.name), &std::pair<std::string_view, Decoder>::first)
+          ->second;
   const size_t count = values.size() / static_cast<size_t>(type.elements);
   for (size_t i = 0; i < count; ++i)
     decoder(blocks.data() + i * static_cast<size_t>(type.bytes),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "ulp/base/error.h"
 #include "ulp/base/read_file.h"
@@ -15,6 +16,17 @@ namespace ulp::exchange {
 namespace {
 
 constexpr const char* kImportGgufWhere = "exchange.import_gguf";
+
+/// The types that ggml numbers, but those that it removed.
+std::string ggml_type_name(uint32_t code) {
+  static constexpr const char* kNames[] = {
+      "F32",   "F16",    "Q4_0",  "Q4_1", "",     "",        "Q5_0",   "Q5_1",    "Q8_0",  "Q8_1",   "Q2_K",
+      "Q3_K",  "Q4_K",   "Q5_K",  "Q6_K", "Q8_K", "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S",
+      "IQ2_S", "IQ4_XS", "I8",    "I16",  "I32",  "I64",     "F64",    "IQ1_M",   "BF16",  "",       "",
+      "",      "TQ1_0",  "TQ2_0", "",     "",     "",        "MXFP4",  "NVFP4",   "Q1_0"};
+  const std::string name = code < std::size(kNames) ? kNames[code] : "";
+  return name.empty() ? "type " + std::to_string(code) + ", which ggml has not" : name;
+}
 
 /// Plain numbers.
 at::Tensor plain_values(const gguf::FileTensor& tensor) {
@@ -144,7 +156,7 @@ GgufModel import_gguf(std::string_view bytes, const std::string& source) {
       for (const formats::GgmlType& type : formats::ggml_types())
         known += (known.empty() ? "" : ", ") + std::string(type.name);
       fail_file(kImportGgufWhere, "expected a tensor of ", known, " for '", tensor.name.substr(0, 100),
-                "', got the type ", tensor.type_code, " in '", source, "'");
+                "', got ", ggml_type_name(tensor.type_code), " in '", source, "'");
     }
     GgufTensor made{.name = tensor.name, .type = tensor.type->name, .values = {}};
     made.values = tensor.type->blocks ? decoded_values(tensor) : plain_values(tensor);

@@ -3,6 +3,8 @@
 
 #include <cstring>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "ulp/base/atomic_file.h"
 #include "ulp/base/error.h"
@@ -45,15 +47,31 @@ class Header {
     begin(key, ValueType::f32);
     number(value);
   }
-  std::string& bytes() { return bytes_; }
+  void pair(const std::string& key, const std::vector<std::string>& values) {
+    begin_array(key, ValueType::text, values.size());
+    for (const std::string& value : values) text(value);
+  }
+  void pair(const std::string& key, const std::vector<int32_t>& values) {
+    begin_array(key, ValueType::i32, values.size());
+    for (const int32_t value : values) number(value);
+  }
+  const std::string& bytes() const { return bytes_; }
+  uint64_t pairs() const { return pairs_; }
 
  private:
   void begin(const std::string& key, ValueType type) {
+    ++pairs_;
     text(key);
     number(static_cast<uint32_t>(type));
   }
+  void begin_array(const std::string& key, ValueType type, size_t count) {
+    begin(key, ValueType::array);
+    number(static_cast<uint32_t>(type));
+    number<uint64_t>(count);
+  }
 
   std::string bytes_;
+  uint64_t pairs_ = 0;
 };
 
 struct StoredTensor {
@@ -95,6 +113,51 @@ StoredTensor stored(const std::string& name, const at::Tensor& tensor, GgufType 
   return made;
 }
 
+/// What llama.cpp's files say of a token.
+enum class GgmlToken : int32_t { normal = 1, control = 3, user_defined = 4, unused = 5 };
+
+/// Each pair of pieces, as "a b"; tokenizer.json has it so, or as a list of two.
+std::vector<std::string> merges_of(const nlohmann::json& tokenizer) {
+  std::vector<std::string> merges;
+  for (const nlohmann::json& merge : tokenizer.at("model").at("merges")) {
+    merges.push_back(merge.is_string()
+                         ? merge.get<std::string>()
+                         : merge.at(0).get<std::string>() + ' ' + merge.at(1).get<std::string>());
+  }
+  return merges;
+}
+
+/// The vocabulary of byte pairs, one token for each row of the table of words, as llama.cpp's converter writes it.
+void write_tokenizer(Header& header, const io::Tokenizer& tokenizer, int64_t rows) {
+  if (tokenizer.kind() != io::TokenizerKind::byte_level_bpe || tokenizer.vocab_size() > rows)
+    fail(kExportGgufWhere, "expected a tokenizer of byte pairs with at most ", rows, " tokens, got ",
+         tokenizer.vocab_size(), tokenizer.kind() == io::TokenizerKind::wordpiece ? " of WordPiece" : "");
+  const auto json = nlohmann::json::parse(tokenizer.to_json());
+  std::vector<std::string> tokens;
+  std::vector<GgmlToken> kinds;
+  for (int64_t id = 0; id < rows; ++id) {
+    const std::optional<std::string> token = tokenizer.token_of(id);
+    tokens.push_back(token.value_or("[PAD" + std::to_string(id) + "]"));
+    kinds.push_back(token ? GgmlToken::normal : GgmlToken::unused);
+  }
+  for (const nlohmann::json& added : json.value("added_tokens", nlohmann::json::array())) {
+    const auto id = added.at("id").get<size_t>();
+    if (id < kinds.size())
+      kinds[id] = added.value("special", false) ? GgmlToken::control : GgmlToken::user_defined;
+  }
+  header.pair("tokenizer.ggml.model", std::string("gpt2"));
+  header.pair("tokenizer.ggml.pre", std::string("gpt-2"));
+  header.pair("tokenizer.ggml.tokens", tokens);
+  std::vector<int32_t> numbers;
+  for (const GgmlToken kind : kinds) numbers.push_back(static_cast<int32_t>(kind));
+  header.pair("tokenizer.ggml.token_type", numbers);
+  header.pair("tokenizer.ggml.merges", merges_of(json));
+  if (const std::optional<int64_t> end = tokenizer.id_of("<|endoftext|>")) {
+    header.pair("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(*end));
+    header.pair("tokenizer.ggml.eos_token_id", static_cast<uint32_t>(*end));
+  }
+}
+
 }  // namespace
 
 void export_gguf(const torch::nn::Module& model, const std::filesystem::path& path,
@@ -114,10 +177,6 @@ void export_gguf(const torch::nn::Module& model, const std::filesystem::path& pa
   if (options.heads < 1 || width % options.heads != 0)
     fail(kExportGgufWhere, "expected heads that divide the width ", width, ", got ", options.heads);
   Header header;
-  header.bytes() = "GGUF";
-  header.number(kVersion);
-  header.number<uint64_t>(tensors.size());
-  header.number<uint64_t>(10);
   header.pair("general.architecture", std::string("gpt2"));
   header.pair("general.name", options.name);
   header.pair("general.quantization_version", 2U);
@@ -131,6 +190,12 @@ void export_gguf(const torch::nn::Module& model, const std::filesystem::path& pa
   header.pair("gpt2.block_count", blocks);
   header.pair("gpt2.attention.head_count", static_cast<uint32_t>(options.heads));
   header.pair("gpt2.attention.layer_norm_epsilon", kEpsilon);
+  header.pair("gpt2.vocab_size", static_cast<uint32_t>(own.at("wte.weight").size(0)));
+  if (options.tokenizer) write_tokenizer(header, *options.tokenizer, own.at("wte.weight").size(0));
+  Header start;
+  start.number(kVersion);
+  start.number<uint64_t>(tensors.size());
+  start.number(header.pairs());
   uint64_t offset = 0;
   for (const StoredTensor& tensor : tensors) {
     header.text(tensor.name);
@@ -146,7 +211,7 @@ void export_gguf(const torch::nn::Module& model, const std::filesystem::path& pa
     file.write(bytes);
     file.write(std::string(padding_of(bytes.size()), '\0'));
   };
-  write(header.bytes());
+  write("GGUF" + start.bytes() + header.bytes());
   for (const StoredTensor& tensor : tensors) write(tensor.bytes);
   file.commit();
 }

@@ -78,7 +78,10 @@ void check_pads(const Call& call, const Tensor& x, const Sizes& pairs, const std
     const int64_t dim = x.dim() - 1 - static_cast<int64_t>(i / 2), size = x.size(dim);
     if (pairs[i] > 0 && (size == 0 || (mode == "reflect" && pairs[i] >= size)))
       call.refuse("expected dimension ", dim, " to be longer than its pad of ", pairs[i], " by ", mode,
-                  ", got ", size);
+                  ", got ", size,
+                  call.run().store().has_free_sizes
+                      ? "; OnnxImportOptions::sizes gives a free dimension a larger size"
+                      : "");
   }
 }
 

@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "ulp/exchange/onnx_import/converters.h"
 #include "ulp/quant/operators/ops.h"
@@ -220,6 +221,22 @@ Tensor fake_quantized(Call& call) {
   return quant::fake_quantize(x, step.scale, step.zero_point, step.axis, step.lowest, step.highest);
 }
 
+/// A vector of codes of 8 bits beside others in sums and products alone, as the bias of a product whose quantizer has rounded it: its
+/// numbers, since engines keep such operands in float. Undefined for all else.
+Tensor numbers_beside(Call& call, const Step& step, const Tensor& codes) {
+  constexpr std::string_view kBeside[] = {"Add", "Sub", "Mul", "Div"};
+  const std::string& output = call.node().outputs.at(0);
+  const std::vector<Use>& uses = call.analysis().uses(output);
+  const auto is_beside = [&](const Use& use) {
+    return std::ranges::find(kBeside, std::string_view(use.node->op)) != std::end(kBeside);
+  };
+  if (codes.dim() != 1 || codes.scalar_type() == at::kInt || uses.empty() ||
+      call.analysis().is_result(output) || !std::ranges::all_of(uses, is_beside))
+    return {};
+  const auto values = [&] { return quant::dequantize(codes, step.scale, step.zero_point, step.axis); };
+  return call.run().store().attribute(without(call.name(0), {"_quantized"}), Kind::buffer, values);
+}
+
 /// Codes that are a tensor of the file.
 Tensor dequantized_weight(Call& call, const Tensor& codes) {
   if (const auto coded = coded_weight(call, call.node())) {
@@ -232,6 +249,7 @@ Tensor dequantized_weight(Call& call, const Tensor& codes) {
   }
   const Step step = step_of(call, call.node(), codes.dim(), codes.scalar_type());
   if (call.run().store().options().qdq == QdqForm::fake) return trained(call, step, codes);
+  if (const Tensor numbers = numbers_beside(call, step, codes); numbers.defined()) return numbers;
   return quant::dequantize(call.x(0), step.scale, step.zero_point, step.axis);
 }
 

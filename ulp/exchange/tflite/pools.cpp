@@ -129,6 +129,12 @@ void average_codes(Builder& builder, const Node& node) {
   }
   if (!(steps == builder.steps_of(&x)))
     refuse(node, "expected an average with the scale of what it averages");
+  // The operator rounds so in all kernels, and 12 % of the codes of a 2x2 window lie in the middle of two.
+  if (text_arg(node, "rounding") != "half_away")
+    refuse(node,
+           "expected an average that rounds what lies in the middle of two codes away from code 0, as "
+           "the format does and Recipe::tflite_int8 has it, got ",
+           text_arg(node, "rounding"));
   const Windows windows = windows_of(builder, node, x, *node.output(), kernel, ints_arg(node, "stride", dims),
                                      std::vector<int64_t>(dims, 1), ints_arg(node, "padding", dims, {0}));
   average(builder, node, windows, bool_arg(node, "count_include_pad"), /*integer=*/true);
