@@ -265,13 +265,14 @@ TEST_F(Tool, SizesOfFreeDimensionsAreSaidByName) {
   for (size_t i = 0; i < digits.size(); i += 2)
     bytes += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
   write_file(*shop_ / "pad.onnx", bytes);
-  expect_error(shop_->ulp("run pad.onnx --random --pieces"), 3, "OnnxImportOptions::sizes");
-  const Outcome run = shop_->ulp("run pad.onnx --random --pieces --size T=80");
-  EXPECT_EQ(run.code, 0) << run.err;
-  expect_error(shop_->ulp("run pad.onnx --random --pieces --size T=80 --size L=80"), 1,
+  expect_error(shop_->ulp("inspect pad.onnx --graph"), 3, "OnnxImportOptions::sizes");
+  const Outcome shown = shop_->ulp("inspect pad.onnx --graph --size T=80");
+  EXPECT_EQ(shown.code, 0) << shown.err;
+  EXPECT_NE(shown.out.find("T + 64"), std::string::npos) << shown.out;
+  expect_error(shop_->ulp("inspect pad.onnx --graph --size T=80 --size L=80"), 1,
                "leaves free, 'T', got one of 'L'");
-  expect_error(shop_->ulp("run pad.onnx --random --size T"), 2, "--size");
-  expect_error(shop_->ulp("run pad.onnx --random --size T=0"), 2, "--size");
+  expect_error(shop_->ulp("inspect pad.onnx --graph --size T"), 2, "--size");
+  expect_error(shop_->ulp("inspect pad.onnx --graph --size T=0"), 2, "--size");
   expect_error(shop_->ulp("eval m.safetensors --data data --size T=80"), 1, "expected --size beside an ONNX");
   expect_error(shop_->ulp("run q.ulp --random --size T=80"), 1, "expected --size beside an ONNX");
 }

@@ -77,6 +77,14 @@ TEST(ExportHalfInputs, SlicesOfTheBatchAreHalves) {
   for (const int64_t batch : {1, 3, 7}) expect_alike(module, torch::randn({batch, 3, 2}));
 }
 
+TEST(ExportHalfInputs, EverySecondSampleIsAHalf) {
+  const torch::NoGradGuard no_grad;
+  const Module module =
+      captured_function([](const at::Tensor& x) { return (x.slice(0, 0, std::nullopt, 2) * 2).flatten(1); },
+                        torch::randn({4, 3, 2}));
+  for (const int64_t batch : {1, 2, 7}) expect_alike(module, torch::randn({batch, 3, 2}));
+}
+
 TEST(ExportHalfInputs, SizesThatFollowNothingHaveANameOfTheirOwn) {
   const Module module = captured_function(
       [](const at::Tensor& x) { return (x.slice(0, 0, 3) * 2).flatten(1); }, torch::randn({5, 3, 2}));
