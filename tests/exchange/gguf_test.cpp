@@ -261,7 +261,8 @@ TEST(GgufFiles, RefuseDamage) {
   EXPECT_SAYS(refusal(with(good, dimensions + 4, std::string(8, '\xff'))), "'q4_0'");
   EXPECT_SAYS(refusal(with(good, dimensions + 4, std::string("\x21", 1))), "whole blocks of 32");
   EXPECT_SAYS(refusal(with(good, dimensions + 12, std::string("\0\0\0\0\0\0\0\x3f", 8))), "fewer");
-  EXPECT_SAYS(refusal(with(good, type, "\x3")), "F32, F16, Q4_0");
+  EXPECT_SAYS(refusal(with(good, type, "\x13")), "F32, F16, Q4_0");
+  EXPECT_SAYS(refusal(with(good, type, "\x13")), "got IQ1_S");
   EXPECT_SAYS(refusal(with(good, offset, "\x1")), "within the");
   EXPECT_SAYS(refusal(with(good, offset, std::string(7, '\x7f'))), "within the");
   EXPECT_SAYS(refusal(with(good, name, "bf16")), "each tensor once");
