@@ -30,11 +30,11 @@ TEST(ExchangePage, ANetworkLeavesInFloatAndInInt8AndComesBack) {
   const torch::NoGradGuard no_grad;
   const auto images = torch::randn({4, 1, 28, 28});
 #include "exchange/export.inc"
+#include "exchange/export_pt2.inc"
 #include "exchange/fp16.inc"
 #include "exchange/int8.inc"
 #include "exchange/small.inc"
 #include "exchange/tflite.inc"
-#include "exchange/export_pt2.inc"
   const auto size = [](const char* file) { return std::filesystem::file_size(file); };
   EXPECT_GT(size("model.onnx"), 3 * size("model.int8.onnx"));
   EXPECT_GT(2.1 * size("model.fp16.onnx"), size("model.onnx"));
