@@ -208,12 +208,12 @@ TEST(ExportOnnx, ResultsThatAreInputsGetNamesOfTheirOwn) {
 
 TEST(ExportOnnx, NamesWhatHasNoForm) {
   auto net = std::make_shared<OnnxNet>();
-  net->body = [](const at::Tensor& x) { return torch::lgamma(x).cumsum(1); };
+  net->body = [](const at::Tensor& x) { return torch::digamma(torch::lgamma(x)); };
   const std::string error = error_of([&] { export_onnx(*onnx_captured(net, torch::ones({2, 3}))); });
   EXPECT_SAYS(error, "[exchange.export_onnx]");
   EXPECT_SAYS(error, "aten::lgamma 'lgamma'");
-  EXPECT_SAYS(error, "aten::cumsum 'cumsum'");
-  EXPECT_SAYS(error, "There are forms of aten::_log_softmax, ");
+  EXPECT_SAYS(error, "aten::digamma 'digamma'");
+  EXPECT_SAYS(error, "There are forms of aten::__and__, ");
   EXPECT_SAYS(error, "aten::conv2d");
 }
 

@@ -243,9 +243,16 @@ TEST(CApi, NothingIsLeftBehind) {
   };
   for (int i = 0; i < 50; ++i)
     once();  // what is made once stays, and what each thread keeps for its next request
-  const size_t before = ::mallinfo2().uordblks;
-  for (int i = 0; i < 100; ++i) once();
-  EXPECT_LE(::mallinfo2().uordblks, before + 4096);
+  // What threads keep for their next requests moves by some KB with the machine's load, once; a leak grows each time.
+  size_t grown = 0;
+  for (int round = 0; round < 5; ++round) {
+    const size_t before = ::mallinfo2().uordblks;
+    for (int i = 0; i < 100; ++i) once();
+    const size_t after = ::mallinfo2().uordblks;
+    grown = after > before ? after - before : 0;
+    if (grown <= 4096) break;
+  }
+  EXPECT_LE(grown, 4096);
 #endif
 }
 
