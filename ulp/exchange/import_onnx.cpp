@@ -11,6 +11,7 @@
 #include "ulp/exchange/onnx_import/own_statistics.h"
 #include "ulp/exchange/onnx_import/rewrite.h"
 #include "ulp/exchange/onnx_import/run.h"
+#include "ulp/exchange/onnx_import/straight_sizes.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/quant/static/average_codes.h"
 
@@ -129,6 +130,7 @@ std::shared_ptr<graph::GraphModule> captured(const FileModel& model, const OnnxI
   Store store(model, options);
   store.has_free_sizes = !inputs.options.free.empty();
   learn(store, inputs);
+  onnx_import::check_straight_sizes(store, inputs);
   const auto run = [&](const std::vector<at::Tensor>& given, bool training) {
     return packed(model, Run(store, training, /*dry=*/false).forward(given));
   };

@@ -43,7 +43,8 @@ namespace ulp::exchange {
 struct ULP_API OnnxImportOptions {
   using Range = SizeRange;
   /// By the names that the file gives its free dimensions, other than the batch. A dimension that is not
-  /// here is free from 1 to `longest`; an unnamed one is called "INPUT.DIM".
+  /// here is free from 1 to `longest`; one whose smallest size is its largest, or has no largest (0), is fixed; an unnamed one is called
+  /// "INPUT.DIM".
   std::map<std::string, Range> sizes = {};
   int64_t longest = 64;
   /// Height and width of images, inputs of floats [N, C, H, W], where the file leaves them free; 0: they

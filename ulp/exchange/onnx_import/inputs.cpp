@@ -104,7 +104,7 @@ class InputReader {
     if (image && dim >= 2 && options_.image_size > 0)
       range = {.min = wide ? options_.image_width : options_.image_size};
     if (const auto found = options_.sizes.find(name); found != options_.sizes.end()) range = found->second;
-    if (range.max == 0) return range.min;
+    if (range.max == 0 || range.max == range.min) return range.min;
     made.options.free.push_back(
         {input, static_cast<int64_t>(dim), name, range.max, range.min, range.multiple});
     return range.max / std::max<int64_t>(range.multiple, 1) * range.multiple;

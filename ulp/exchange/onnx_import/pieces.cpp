@@ -38,15 +38,10 @@ void split(Call& call) {
   for (size_t i = 0; i < parts.size(); ++i) call.set(parts[i], i);
 }
 
-/// One dimension from the back to the front.
+/// One dimension from the back to the front. Counted from the other end, a place p is -p - 1, which needs no size: the result
+/// is right at every size of the dimension.
 Tensor reversed(const Tensor& x, int64_t dim, int64_t start, int64_t end, int64_t step) {
-  const int64_t size = x.size(dim);
-  const int64_t from = std::clamp<int64_t>(start < 0 ? start + size : start, 0, size - 1);
-  const int64_t to = std::clamp<int64_t>(end < 0 ? end + size : end, -1, size - 1);
-  const int64_t count = from > to ? (from - to - step - 1) / -step : 0;
-  const int64_t lowest = from + (count - 1) * step;
-  if (count <= 0) return at::slice(x, dim, 0, 0);
-  return at::flip(at::slice(x, dim, lowest, from + 1, -step), {dim});
+  return at::slice(at::flip(x, {dim}), dim, -start - 1, end, -step);
 }
 
 void slice(Call& call) {
@@ -68,9 +63,15 @@ void slice(Call& call) {
     // The largest number is the end, also where it lies in front.
     const bool to_front =
         ends[i] == std::numeric_limits<int32_t>::max() || ends[i] == std::numeric_limits<int64_t>::max();
-    const int64_t end = step < 0 && to_front ? -x.size(dim) - 1 : std::max(ends[i], -x.size(dim) - 1);
-    x = step > 0 ? at::slice(x, dim, starts[i], ends[i], step)
-                 : reversed(x, dim, std::max(starts[i], -x.size(dim)), end, step);
+    if (step > 0) {
+      x = at::slice(x, dim, starts[i], ends[i], step);
+      continue;
+    }
+    const int64_t start = std::min<int64_t>(starts[i], std::numeric_limits<int32_t>::max());
+    if (start < -x.size(dim))
+      call.refuse("expected a start inside the dimension, for steps to the front, got ", start, " of ",
+                  x.size(dim));
+    x = reversed(x, dim, start, to_front ? std::numeric_limits<int64_t>::max() : ~ends[i], step);
   }
   call.set(x);
 }

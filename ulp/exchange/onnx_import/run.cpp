@@ -153,6 +153,24 @@ std::map<std::string, at::Tensor> Run::sized_values() const {
   return values;
 }
 
+std::map<std::string, at::Tensor> Run::known_values() const {
+  std::map<std::string, at::Tensor> values;
+  for (const auto& [name, slot] : slots_) {
+    if (slot.known) values[name] = slot.value;
+  }
+  return values;
+}
+
+std::vector<at::Tensor> Run::results_beside(const FileNode& node,
+                                            const std::map<std::string, at::Tensor>& inputs) {
+  const at::DisableRecordFunctionGuard beside_the_capture;
+  std::map<std::string, Slot> before = slots_;
+  for (const auto& [name, value] : inputs) slots_[name] = {.value = value, .known = true};
+  std::vector<at::Tensor> results = results_of(node, /*known=*/true);
+  slots_ = std::move(before);
+  return results;
+}
+
 void Run::measure(const FileNode& node) {
   const Slot& found = slot(node.inputs.at(0), node);
   const bool follows = found.sized || store_.analysis().follows_inputs(node.inputs[0]);

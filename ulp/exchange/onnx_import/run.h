@@ -112,6 +112,11 @@ class Run {
   at::Tensor tensor(const std::string& value, const FileNode& reader);
   /// Of this run, the known values that follow sizes.
   std::map<std::string, at::Tensor> sized_values() const;
+  /// Of this run, all values that are known before it.
+  std::map<std::string, at::Tensor> known_values() const;
+  /// What a node makes of these known values, beside a capture; nothing of this run changes.
+  std::vector<at::Tensor> results_beside(const FileNode& node,
+                                         const std::map<std::string, at::Tensor>& inputs);
   /// Null for a value that is not known before the run.
   const Slot* known(const std::string& value, const FileNode& reader);
 
