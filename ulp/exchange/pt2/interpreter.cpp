@@ -61,15 +61,6 @@ Target target_of(const ProgramNode& node) {
           overload == "default" ? "" : std::string(overload)};
 }
 
-/// What only checks, at sizes that the capture knows anyway.
-bool is_check(const std::string& target) {
-  static const std::set<std::string> kChecks = {
-      "torch.ops.aten._assert_scalar.default", "torch.ops.aten._assert_tensor_metadata.default",
-      "torch.ops.aten._assert_async.msg", "torch.ops.aten.sym_constrain_range.default",
-      "torch.ops.aten.sym_constrain_range_for_size.default"};
-  return kChecks.contains(target);
-}
-
 const ProgramArgument* find(const ProgramNode& node, const std::string& name) {
   for (const auto& [given, argument] : node.inputs) {
     if (given == name) return &argument;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "ulp/base/error.h"
 #include "ulp/exchange/pt2/where.h"
@@ -162,6 +163,14 @@ const std::map<std::string, Function>& functions() {
 }
 
 }  // namespace
+
+bool is_check(const std::string& target) {
+  static const std::set<std::string> kChecks = {
+      "torch.ops.aten._assert_scalar.default", "torch.ops.aten._assert_tensor_metadata.default",
+      "torch.ops.aten._assert_async.msg", "torch.ops.aten.sym_constrain_range.default",
+      "torch.ops.aten.sym_constrain_range_for_size.default"};
+  return kChecks.contains(target);
+}
 
 bool is_number_function(const std::string& target) {
   const size_t dot = target.rfind('.');
