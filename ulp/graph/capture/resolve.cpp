@@ -30,9 +30,11 @@ bool reads_shape_only(const TracedCall& call) {
   return op.substr(op.size() > 5 ? op.size() - 5 : 0) == "_like" || starts_with_any(op, {"aten::new_"});
 }
 
-/// In-place ops that look at no element of what they overwrite.
-bool overwrites(const TracedCall& call) {
-  return starts_with_any(op_of(call),
+/// Ops that look at no element of their first argument, whose numbers they replace.
+bool overwrites_first(const TracedCall& call) {
+  const std::string_view op = op_of(call);
+  return op == "aten::fill" || op == "aten::zero" || op == "aten::copy" ||
+         starts_with_any(op,
                          {"aten::fill_", "aten::zero_", "aten::copy_", "aten::normal_", "aten::uniform_",
                           "aten::bernoulli_", "aten::random_", "aten::exponential_", "aten::log_normal_"});
 }
@@ -165,7 +167,8 @@ class Resolver {
       const c10::AliasInfo* alias = wanted[i].alias_info();
       bool written = alias && alias->isWrite();
       for_each_tensor(call.inputs[i], [&](const at::Tensor& tensor) {
-        bool elements = !reads_shape_only(call) && (written ? !overwrites(call) : !is_viewed(tensor, call));
+        const bool replaced = i == 0 && overwrites_first(call);
+        bool elements = !reads_shape_only(call) && !replaced && (written || !is_viewed(tensor, call));
         resolved.tensors.push_back(read(tensor, index, leaf++, call.target, elements));
         if (tensor.defined() && !reads_shape_only(call)) tainted |= state(tensor).tainted;
       });
