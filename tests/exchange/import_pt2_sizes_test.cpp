@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <nlohmann/json.hpp>
+
 #include "captured_function.h"
 #include "error_of.h"
 #include "pt2_archive.h"
@@ -11,36 +13,51 @@
 
 namespace {
 
-/// Of a program whose view takes batch * 6 as a number: the archive with another function in the place of the product.
-std::filesystem::path with_function(const std::filesystem::path& folder, const std::string& function) {
+/// Of a program that cuts columns at batch * 6: the archive with another function in the place of the product.
+std::filesystem::path with_function(const std::filesystem::path& folder, const std::string& function,
+                                    int64_t number = 6) {
   const auto module = ulp::test::captured_function(
-      [](const at::Tensor& x) { return x.mul(2).view({x.size(0) * 6}); }, torch::ones({2, 6}));
+      [](const at::Tensor& x) { return x.mul(2).slice(1, 0, x.size(0) * 6); }, torch::ones({2, 6}));
   const std::filesystem::path path = folder / "model.pt2";
   ulp::exchange::export_pt2(*module, path);
   auto entries = ulp::test::pt2_entries(path);
-  std::string& program = entries.at("models/model.json");
-  const std::string product = "\"_operator.mul\"";
-  const size_t place = program.find(product);
-  EXPECT_NE(place, std::string::npos);
-  program.replace(place, product.size(), '"' + function + '"');
+  nlohmann::json program = nlohmann::json::parse(entries.at("models/model.json"));
+  int changed = 0;
+  for (nlohmann::json& node : program["graph_module"]["graph"]["nodes"]) {
+    if (node["target"] != "_operator.mul") continue;
+    node["target"] = function;
+    node["inputs"][1]["arg"] = {{"as_int", number}};
+    ++changed;
+  }
+  EXPECT_EQ(changed, 1);
+  entries["models/model.json"] = program.dump();
   ulp::test::write_pt2(path, entries);
   return path;
 }
 
 TEST(Pt2Sizes, NumbersThatBendAreRefusedByName) {
   const ulp::test::TemporaryFolder folder;
-  for (const std::string function : {"_operator.mod", "torch.sym_min", "torch.sym_max", "_operator.gt"}) {
+  for (const std::string function :
+       {"_operator.mod", "torch.sym_min", "torch.sym_max", "_operator.floordiv"}) {
     EXPECT_ERROR(
         ulp::exchange::import_pt2(with_function(folder.path(), function)),
         "(" + function + "): expected a number that follows the sizes of the inputs by a polynomial");
   }
 }
 
+TEST(Pt2Sizes, WhatIsStraightWhereTheProgramRunsIsRead) {
+  const ulp::test::TemporaryFolder folder;
+  // max(6, n) is no line; max(n, -6) is one.
+  const std::filesystem::path path = with_function(folder.path(), "torch.sym_max", -6);
+  const at::Tensor x = torch::randn({5, 6});
+  EXPECT_TRUE(torch::equal(ulp::exchange::import_pt2(path)->forward_all({x}).at(0), x.mul(2).slice(1, 0, 5)));
+}
+
 TEST(Pt2Sizes, ProductsAreRead) {
   const ulp::test::TemporaryFolder folder;
   const auto module = ulp::exchange::import_pt2(with_function(folder.path(), "_operator.mul"));
   const at::Tensor x = torch::randn({5, 6});
-  EXPECT_TRUE(torch::equal(module->forward_all({x}).at(0), x.mul(2).view(-1)));
+  EXPECT_TRUE(torch::equal(module->forward_all({x}).at(0), x.mul(2)));
 }
 
 }  // namespace

@@ -100,9 +100,9 @@ void name_results(graph::Graph& graph, const FileModel& model) {
   }
 }
 
-/// Runs the graph twice, before capture: each result is measured before it is computed, and the second run,
-/// at other sizes, tells which numbers follow sizes. Where there are branches, a third one at the smallest sizes tells which are taken
-/// at some sizes alone.
+/// Runs the graph twice, before capture: each result is measured before it is computed, and the second run, at other sizes,
+/// tells which numbers follow sizes; these must do so by a polynomial. Where there are branches, a third one at the smallest
+/// sizes tells which are taken at some sizes alone.
 void learn(Store& store, const Inputs& inputs) {
   const at::NoGradGuard no_grad;
   Run first(store, /*training=*/false, /*dry=*/true);
@@ -116,6 +116,7 @@ void learn(Store& store, const Inputs& inputs) {
                       at::equal(value, found->second);
     if (same) store.fixed.insert(name);
   }
+  onnx_import::check_straight_sizes(store, inputs, first);
   if (store.choices.empty() || !store.has_free_sizes) return;
   try {
     Run smallest(store, /*training=*/false, /*dry=*/true);
@@ -130,7 +131,6 @@ std::shared_ptr<graph::GraphModule> captured(const FileModel& model, const OnnxI
   Store store(model, options);
   store.has_free_sizes = !inputs.options.free.empty();
   learn(store, inputs);
-  onnx_import::check_straight_sizes(store, inputs);
   const auto run = [&](const std::vector<at::Tensor>& given, bool training) {
     return packed(model, Run(store, training, /*dry=*/false).forward(given));
   };

@@ -1,7 +1,5 @@
 #include "ulp/exchange/import_pt2.h"
 
-#include <algorithm>
-
 #include "ulp/exchange/imported.h"
 #include "ulp/exchange/pt2/archive.h"
 #include "ulp/exchange/pt2/inputs.h"
@@ -29,9 +27,8 @@ c10::IValue packed(const pt2::Program& program, const std::vector<at::Tensor>& r
 std::shared_ptr<graph::GraphModule> imported(const pt2::Archive& archive, const Pt2ImportOptions& options) {
   const pt2::Program program = archive.program();
   const pt2::Inputs inputs = pt2::inputs_of(program, options);
-  const bool has_batch = std::ranges::any_of(inputs.options.batch_dims, [](int64_t dim) { return dim >= 0; });
-  if (has_batch || !inputs.options.free.empty()) pt2::check_straight_numbers(program.graph);
   const Attributes tensors = archive.tensors(program);
+  pt2::check_straight_numbers(program, tensors, inputs, options.max_bytes);
   const auto run = [&](const std::vector<at::Tensor>& given, bool training) {
     return packed(program, pt2::Interpreter(program, tensors, training, options.max_bytes).forward(given));
   };

@@ -52,6 +52,7 @@ at::Tensor Call::known(size_t i) {
     refuse("expected input ", i, ", '", name(i),
            "', to follow from constants and sizes alone, got one that follows "
            "the numbers of the inputs");
+  if (as_ == As::calls && found->sized) run_.store_.argued.insert(name(i));
   return found->value;
 }
 

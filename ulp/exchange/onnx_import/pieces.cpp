@@ -38,10 +38,18 @@ void split(Call& call) {
   for (size_t i = 0; i < parts.size(); ++i) call.set(parts[i], i);
 }
 
-/// One dimension from the back to the front. Counted from the other end, a place p is -p - 1, which needs no size: the result
-/// is right at every size of the dimension.
-Tensor reversed(const Tensor& x, int64_t dim, int64_t start, int64_t end, int64_t step) {
-  return at::slice(at::flip(x, {dim}), dim, -start - 1, end, -step);
+/// One dimension from the back to the front, at any size of it. Counted from the other end, a place p is -p - 1, which needs
+/// no size. A start before the first element is that element, as ONNX has it.
+Tensor reversed(const Call& call, Tensor x, int64_t dim, int64_t start, int64_t end, int64_t step) {
+  int64_t until = ~end;
+  if (start < -1) {
+    if (end < -1 && end >= start)
+      call.refuse("expected an end in front of the start, for steps to the front, got ", start, " and ", end);
+    x = at::cat({at::slice(x, dim, 0, 1), at::slice(at::slice(x, dim, 1), dim, 0, start + 1)}, dim);
+    if (end < -1) until = start - end;
+    start = -1;
+  }
+  return at::slice(at::flip(x, {dim}), dim, ~start, until, -step);
 }
 
 void slice(Call& call) {
@@ -67,11 +75,8 @@ void slice(Call& call) {
       x = at::slice(x, dim, starts[i], ends[i], step);
       continue;
     }
-    const int64_t start = std::min<int64_t>(starts[i], std::numeric_limits<int32_t>::max());
-    if (start < -x.size(dim))
-      call.refuse("expected a start inside the dimension, for steps to the front, got ", start, " of ",
-                  x.size(dim));
-    x = reversed(x, dim, start, to_front ? std::numeric_limits<int64_t>::max() : ~ends[i], step);
+    const int64_t end = to_front ? std::numeric_limits<int64_t>::min() : ends[i];
+    x = reversed(call, x, dim, std::min<int64_t>(starts[i], std::numeric_limits<int32_t>::max()), end, step);
   }
   call.set(x);
 }

@@ -96,6 +96,7 @@ at::Tensor Run::made(Slot& slot, const FileNode& reader) {
   if (++depth_ > kDeepest) fail_file(kImportOnnxWhere, reader.label(), ": expected a shorter chain of sizes");
   const FileNode& maker = *slot.maker;
   if (is_sizes(maker)) {
+    store_.argued.insert(maker.outputs.at(slot.output));
     slot.made = guarded(maker, [&] { return from_calls(slot.value); });
   } else {
     slot.made = results_of(maker, /*known=*/false).at(slot.output);
@@ -164,11 +165,8 @@ std::map<std::string, at::Tensor> Run::known_values() const {
 std::vector<at::Tensor> Run::results_beside(const FileNode& node,
                                             const std::map<std::string, at::Tensor>& inputs) {
   const at::DisableRecordFunctionGuard beside_the_capture;
-  std::map<std::string, Slot> before = slots_;
   for (const auto& [name, value] : inputs) slots_[name] = {.value = value, .known = true};
-  std::vector<at::Tensor> results = results_of(node, /*known=*/true);
-  slots_ = std::move(before);
-  return results;
+  return results_of(node, /*known=*/true);
 }
 
 void Run::measure(const FileNode& node) {
@@ -197,6 +195,7 @@ void Run::choose(const FileNode& node) {
   if (condition == nullptr || condition->value.numel() != 1)
     fail_file(kImportOnnxWhere, node.label(), ": expected a condition that is known before the run");
   const bool yes = condition->value.item<double>() != 0;
+  store_.argued.insert(node.inputs[0]);
   const size_t place = choices_++;
   if (dry_ && place == store_.choices.size()) store_.choices.push_back(yes);
   if (dry_ && store_.choices[place] != yes) store_.undecided.insert(&node);

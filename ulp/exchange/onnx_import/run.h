@@ -61,6 +61,8 @@ class Store {
   /// Values of which two runs at different sizes have shown that they do not follow sizes.
   std::set<std::string> fixed;
   bool has_free_sizes = false;  ///< dimensions beside the batch are free
+  /// Known values whose numbers have become arguments of calls, or have chosen a branch: capture takes them from a polynomial.
+  std::set<std::string> argued;
   /// The branches that the first run has taken, in order, nodes that have taken others, and the steps of loops.
   std::vector<bool> choices;
   std::set<const FileNode*> undecided;
@@ -114,7 +116,7 @@ class Run {
   std::map<std::string, at::Tensor> sized_values() const;
   /// Of this run, all values that are known before it.
   std::map<std::string, at::Tensor> known_values() const;
-  /// What a node makes of these known values, beside a capture; nothing of this run changes.
+  /// What a node makes of these known values, beside a capture: in the place of forward().
   std::vector<at::Tensor> results_beside(const FileNode& node,
                                          const std::map<std::string, at::Tensor>& inputs);
   /// Null for a value that is not known before the run.

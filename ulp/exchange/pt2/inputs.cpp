@@ -67,20 +67,27 @@ class ProgramInputReader {
     return range.max / range.multiple * range.multiple;
   }
 
+  static constexpr int64_t kMost = int64_t{1} << 24;
+  /// A bound of the symbol as one of the size.
+  static int64_t times(int64_t bound, const ProgramSize& size) {
+    return std::clamp<int64_t>(bound, 1, kMost) * size.factor;
+  }
+
   SizeRange range_of(const ProgramSize& size, const std::string& name) const {
     if (const auto given = options_.sizes.find(name); given != options_.sizes.end()) {
       SizeRange range = given->second;
       range.multiple = std::lcm(std::max<int64_t>(range.multiple, 1), size.factor);
+      const auto own = program_.ranges.find(size.symbol);
+      if (own != program_.ranges.end() && range.max != 0)
+        range.min = std::max(range.min, times(own->second.min, size));
       return range;
     }
     SizeRange range{.min = 1, .max = options_.longest, .multiple = size.factor};
     range.max *= size.factor;
     const auto found = program_.ranges.find(size.symbol);
-    constexpr int64_t kMost = int64_t{1} << 24;
     if (found == program_.ranges.end()) return range;
-    const auto times = [&](int64_t number) { return std::clamp<int64_t>(number, 1, kMost) * size.factor; };
-    range.min = std::max<int64_t>(range.min, times(found->second.min));
-    if (found->second.max >= 0 && found->second.max <= kMost) range.max = times(found->second.max);
+    range.min = std::max<int64_t>(range.min, times(found->second.min, size));
+    if (found->second.max >= 0 && found->second.max <= kMost) range.max = times(found->second.max, size);
     range.max = std::max(range.max, range.min);
     return range;
   }

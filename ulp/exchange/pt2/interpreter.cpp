@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "ulp/base/error.h"
 #include "ulp/exchange/pt2/listed_tensors.h"
 #include "ulp/exchange/pt2/memory_limit.h"
 #include "ulp/exchange/pt2/numbers.h"
+#include "ulp/exchange/pt2/straight_numbers.h"
 #include "ulp/exchange/pt2/where.h"
 #include "ulp/io/graph_operators.h"
 
@@ -128,7 +130,7 @@ std::vector<at::Tensor> Interpreter::forward(const std::vector<at::Tensor>& inpu
   for (size_t i = 0; i < tensors_.size(); ++i) values[program_.tensors[i].value] = tensors_[i].second.tensor;
   for (size_t i = 0; i < inputs.size(); ++i) values[program_.inputs.at(i).name] = inputs[i];
   run(program_.graph, values, 0);
-  update(values);
+  if (calls_ == nullptr) update(values);
   std::vector<at::Tensor> results;
   for (const std::string& name : program_.results) {
     const IValue& value = value_of(values, name);
@@ -139,10 +141,13 @@ std::vector<at::Tensor> Interpreter::forward(const std::vector<at::Tensor>& inpu
 }
 
 void Interpreter::run(const ProgramGraph& graph, Values& values, int depth) {
+  std::set<std::string> outer =
+      std::exchange(needed_, calls_ == nullptr ? std::set<std::string>() : needed_numbers(graph));
   for (const ProgramNode& node : graph.nodes) {
     if (++nodes_ > kMostNodes) fail_file(kImportPt2Where, "expected at most ", kMostNodes, " nodes");
     guarded(node, [&] { evaluate(node, values, depth); });
   }
+  needed_ = std::move(outer);
 }
 
 void Interpreter::evaluate(const ProgramNode& node, Values& values, int depth) {
@@ -151,10 +156,21 @@ void Interpreter::evaluate(const ProgramNode& node, Values& values, int depth) {
   if (is_number_function(node.target)) {
     std::vector<IValue> numbers;
     for (const auto& [name, argument] : node.inputs) numbers.push_back(number_of(argument, values));
-    return keep(node, {number_function(node.target, numbers)}, values);
+    const IValue result = number_function(node.target, numbers);
+    if (calls_ != nullptr && makes_needed(node))
+      calls_->push_back({node.label(), node.target, numbers, result});
+    return keep(node, {result}, values);
   }
   if (const IValue size = measured(node, values); !size.isNone()) return keep(node, {size}, values);
   call(node, values);
+}
+
+bool Interpreter::makes_needed(const ProgramNode& node) const {
+  return std::ranges::any_of(node.outputs, [&](const ProgramArgument& output) {
+    const auto name = output.value.find("as_name");
+    return output.value.is_object() && name != output.value.end() &&
+           needed_.contains(name->get<std::string>());
+  });
 }
 
 /// A part of a model under torch.no_grad(), or torch.enable_grad(): a graph of its own, with the values that it reads.

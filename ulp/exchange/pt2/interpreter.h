@@ -3,7 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ulp/exchange/pt2/arguments.h"
@@ -12,11 +14,22 @@
 
 namespace ulp::exchange::pt2 {
 
+/// A function of numbers as a run has computed it.
+struct NumberCall {
+  std::string label, target;
+  std::vector<c10::IValue> arguments;
+  c10::IValue result;
+};
+
 class Interpreter {
  public:
   /// `tensors` are those of the program, in its order. `most_bytes` bounds the values of the run.
   Interpreter(const Program& program, const std::vector<std::pair<std::string, graph::Attribute>>& tensors,
               bool training, int64_t most_bytes);
+
+  /// forward() adds the calls of functions of numbers whose values are needed (needed_numbers()), in order, and writes nothing
+  /// back to tensors.
+  void record(std::vector<NumberCall>& calls) { calls_ = &calls; }
 
   /// The results in order. Throws FileError that names the node.
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs);
@@ -24,6 +37,7 @@ class Interpreter {
  private:
   void run(const ProgramGraph& graph, Values& values, int depth);
   void evaluate(const ProgramNode& node, Values& values, int depth);
+  bool makes_needed(const ProgramNode& node) const;
   void call(const ProgramNode& node, Values& values);
   void call_without_gradients(const ProgramNode& node, Values& values, int depth);
   c10::IValue argument(const ProgramNode& node, const c10::Argument& wanted, const Values& values) const;
@@ -37,7 +51,9 @@ class Interpreter {
   int64_t most_bytes_;
   double bytes_ = 0;
   size_t nodes_ = 0;
-  int64_t listed_ = 0;  // tensors in lists, of which a graph needs about as many as nodes
+  std::vector<NumberCall>* calls_ = nullptr;
+  std::set<std::string> needed_ = {};  // of the graph that runs, where calls are recorded
+  int64_t listed_ = 0;                 // tensors in lists, of which a graph needs about as many as nodes
 };
 
 }  // namespace ulp::exchange::pt2

@@ -1,11 +1,16 @@
 #include "ulp/exchange/pt2/straight_numbers.h"
 
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
-#include <set>
+#include <array>
 
 #include "ulp/base/error.h"
+#include "ulp/exchange/pt2/interpreter.h"
 #include "ulp/exchange/pt2/numbers.h"
 #include "ulp/exchange/pt2/where.h"
+#include "ulp/exchange/straight_values.h"
 
 namespace ulp::exchange::pt2 {
 
@@ -29,42 +34,102 @@ std::set<std::string> names_in(const ProgramNode& node) {
   return names;
 }
 
-bool is_read(const ProgramNode& node, const std::set<std::string>& needed) {
-  std::set<std::string> made;
-  for (const ProgramArgument& output : node.outputs) add_names(output.value, made);
-  return std::ranges::any_of(made, [&](const std::string& name) { return needed.contains(name); });
+/// Sums and products of straight numbers are straight.
+bool may_bend(const std::string& function) {
+  static const std::set<std::string> kStraight = {"add", "sub", "mul", "neg", "pos"};
+  return !kStraight.contains(function.substr(function.rfind('.') + 1));
 }
 
-/// max(1, n) is n.
-bool is_at_least_one(const ProgramNode& node) {
-  return node.target == "torch.sym_max" && std::ranges::any_of(node.inputs, [](const auto& input) {
-           const Json& value = input.second.value;
-           const Json& number = value.is_object() && value.contains("as_int") ? value.at("as_int") : value;
-           return number.is_number_integer() && number.template get<int64_t>() <= 1;
-         });
+/// Whether a program computes with numbers what may bend; parts with a graph of their own are not looked into.
+bool has_suspects(const ProgramGraph& graph) {
+  return std::ranges::any_of(graph.nodes, [](const ProgramNode& node) {
+    const auto holds_graph = [](const auto& input) { return input.second.kind == "as_graph"; };
+    return (is_number_function(node.target) && may_bend(node.target)) ||
+           std::ranges::any_of(node.inputs, holds_graph);
+  });
 }
 
-bool bends(const ProgramNode& node) {
-  static const std::set<std::string> kBent = {"mod", "sym_max", "sym_min", "sym_ite", "eq",
-                                              "ne",  "lt",      "le",      "gt",      "ge"};
-  return kBent.contains(node.target.substr(node.target.rfind('.') + 1)) && !is_at_least_one(node) &&
-         !names_in(node).empty();
+at::Tensor as_tensor(const c10::IValue& number) {
+  if (number.isBool()) return at::scalar_tensor(number.toBool(), at::kBool);
+  return number.isInt() ? at::scalar_tensor(number.toInt(), at::kLong)
+                        : at::scalar_tensor(number.toDouble(), at::kDouble);
+}
+
+c10::IValue as_number(const at::Tensor& tensor) {
+  if (tensor.scalar_type() == at::kBool) return tensor.item<bool>();
+  return tensor.scalar_type() == at::kLong ? c10::IValue(tensor.item<int64_t>())
+                                           : c10::IValue(tensor.item<double>());
+}
+
+/// One call at the three sizes of an axis.
+void check(const std::array<const NumberCall*, 3>& calls, const FreeAxis& axis) {
+  const NumberCall& call = *calls[0];
+  const auto seen = [&](const auto& number) {
+    return SeenValue{as_tensor(number(*calls[0])), as_tensor(number(*calls[1])),
+                     as_tensor(number(*calls[2]))};
+  };
+  std::vector<SeenValue> given;
+  for (size_t i = 0; i < call.arguments.size(); ++i)
+    given.push_back(seen([&](const NumberCall& one) { return one.arguments.at(i); }));
+  const SeenValue result = seen([](const NumberCall& one) { return one.result; });
+  if (std::ranges::none_of(given, moves)) return;
+  for (const int64_t size : probed_sizes(axis)) {
+    const int64_t steps = axis.steps_to(size);
+    std::vector<c10::IValue> arguments;
+    for (const SeenValue& one : given) {
+      const at::Tensor there = are_alike(one) ? extended(one, steps) : at::Tensor();
+      if (!there.defined()) return;
+      arguments.push_back(as_number(there));
+    }
+    c10::IValue found;
+    try {
+      found = number_function(call.target, arguments);
+    } catch (const Error&) {
+      continue;  // the program cannot take this size
+    }
+    if (!are_alike(result) || !agrees(as_tensor(found), extended(result, steps)))
+      fail_file(kImportPt2Where, call.label,
+                ": expected a number that follows the sizes of the inputs by a polynomial, got one that "
+                "leaves it where ",
+                axis.text_of(size), "; export the program with a fixed size");
+  }
 }
 
 }  // namespace
 
-void check_straight_numbers(const ProgramGraph& graph) {
+std::set<std::string> needed_numbers(const ProgramGraph& graph) {
   std::set<std::string> needed;
   for (const ProgramArgument& output : graph.outputs) add_names(output.value, needed);
   for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
-    if (is_check(node->target)) continue;
-    const bool number = is_number_function(node->target);
-    if (number && !is_read(*node, needed)) continue;
-    if (number && bends(*node))
-      fail_file(kImportPt2Where, node->label(),
-                ": expected a number that follows the sizes of the inputs by a polynomial; export the "
-                "program with a fixed size");
-    needed.merge(names_in(*node));
+    std::set<std::string> made;
+    for (const ProgramArgument& output : node->outputs) add_names(output.value, made);
+    const bool read =
+        std::ranges::any_of(made, [&](const std::string& name) { return needed.contains(name); });
+    if (!is_check(node->target) && (read || !is_number_function(node->target))) needed.merge(names_in(*node));
+  }
+  return needed;
+}
+
+void check_straight_numbers(const Program& program,
+                            const std::vector<std::pair<std::string, graph::Attribute>>& tensors,
+                            const Inputs& inputs, int64_t most_bytes) {
+  if (!has_suspects(program.graph)) return;
+  const at::NoGradGuard no_grad;
+  const auto calls_at = [&](const std::vector<at::Tensor>& examples) {
+    std::vector<NumberCall> calls;
+    Interpreter interpreter(program, tensors, /*training=*/false, most_bytes);
+    interpreter.record(calls);
+    interpreter.forward(examples);
+    return calls;
+  };
+  const std::vector<NumberCall> base = calls_at(inputs.examples);
+  if (std::ranges::none_of(base, [](const NumberCall& call) { return may_bend(call.target); })) return;
+  for (const FreeAxis& axis : free_axes(inputs.examples, inputs.options)) {
+    const auto second = calls_at(zeros_along(inputs.examples, inputs.options, axis, 1));
+    const auto third = calls_at(zeros_along(inputs.examples, inputs.options, axis, 2));
+    for (size_t i = 0; i < base.size(); ++i) {
+      if (may_bend(base[i].target)) check({&base[i], &second.at(i), &third.at(i)}, axis);
+    }
   }
 }
 

@@ -118,7 +118,7 @@ Json Symbols::strides(const std::vector<SizeExpr>& sizes, const std::vector<size
     if (number != 1 || all.empty()) all.insert(all.begin(), integer_text(number));
     strides[order[i]] = factors.empty() ? Json{{"as_int", number}} : expression(applied("Mul", all), sampled);
     const SizeExpr& size = sizes[order[i]];
-    // An empty dimension does not move the others.
+    // A dimension of size 0 counts as 1 in strides.
     sampled *= std::max<int64_t>(sample(size), 1);
     if (size.constant()) {
       number *= std::max<int64_t>(size.offset, 1);

@@ -19,7 +19,7 @@ class Symbols {
 
   /// The text of an expression: "Mul(Integer(2), Symbol('s1', positive=True, integer=True))".
   std::string text(const graph::SizeExpr& size) const;
-  /// The size in a run of the sample inputs, and at it symbols are two or more.
+  /// The size in the sample inputs, which are large enough that every symbol is at least 2.
   int64_t sample(const graph::SizeExpr& size) const { return size.at(sample_); }
   /// A SymInt: a number, or an expression and its sample.
   Json number(const graph::SizeExpr& size) const;
