@@ -166,6 +166,21 @@ TEST(ExportOnnx, TakesTextNetworksOfFreeLength) {
   }
 }
 
+TEST(ExportOnnx, SlicesOfAFreeLengthHaveTheirSizeBelowTheBound) {
+  auto net = std::make_shared<OnnxNet>();
+  net->body = [](const at::Tensor& x) { return x.slice(1, 0, 10).unsqueeze(0) * 2; };
+  graph::CaptureOptions options;
+  options.free = {{0, 1, "time"}};
+  const auto network = capture(net, {torch::ones({2, 32, 3})}, options);
+  network->eval();
+  const auto again = exchange::import_onnx(export_onnx(*network), "written.onnx");
+  const torch::NoGradGuard no_grad;
+  for (const int64_t time : {1, 5, 9, 10, 11, 32}) {
+    const at::Tensor x = torch::randn({2, time, 3});
+    EXPECT_TRUE(torch::equal(again->forward_all({x}).at(0), network->forward(x))) << time;
+  }
+}
+
 TEST(ExportOnnx, ReordersTheGatesOfAnLstm) {
   auto net = std::make_shared<OnnxNet>();
   auto lstm = net->register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(3, 2).batch_first(true)));

@@ -26,8 +26,8 @@ using graph::SizeExpr;
 using graph::Value;
 using Sizes = std::vector<int64_t>;
 
-/// Sizes around the bounds of a slice: what it gives there tells it from its like.
 constexpr int64_t kBatches[] = {1, 2, 3, 5, 9};
+/// A run at a larger batch takes too long.
 constexpr int64_t kMostBatch = 128;
 constexpr size_t kFewestRuns = 3;
 
@@ -64,7 +64,8 @@ std::vector<int64_t> cuts_of(const Node& node) {
 /// free dimension.
 struct Unsure {
   std::vector<Value*> values;
-  std::set<int64_t> batches{std::begin(kBatches), std::end(kBatches)};  ///< to look at
+  std::set<int64_t> around =
+      {};  ///< sizes around the bounds of cuts: what they give there tells them from their like
 };
 
 Unsure unsure_of(const Graph& graph) {
@@ -74,8 +75,8 @@ Unsure unsure_of(const Graph& graph) {
     if (!runs_in_eval(*node)) continue;
     const std::vector<int64_t> cuts = cuts_of(*node);
     for (const int64_t bound : cuts) {
-      for (const int64_t batch : {bound - 1, bound, bound + 1}) {
-        if (batch >= 1 && batch <= kMostBatch) found.batches.insert(batch);
+      for (const int64_t size : {bound - 1, bound, bound + 1}) {
+        if (size >= 1) found.around.insert(size);
       }
     }
     const bool follows = !cuts.empty() || std::ranges::any_of(node->reads(), [&](const Value* value) {
@@ -90,15 +91,22 @@ Unsure unsure_of(const Graph& graph) {
 }
 
 /// The batch and then the free dimensions, for each run.
-std::vector<Sizes> points_of(const Graph& graph, const std::set<int64_t>& batches) {
+std::vector<Sizes> points_of(const Graph& graph, const std::set<int64_t>& around) {
   std::vector<Sizes> points;
-  for (const int64_t batch : batches) {
+  for (const int64_t batch : kBatches) {
     Sizes point = {batch};
     for (const graph::FreeDimension& free : graph.free) {
       const int64_t steps = (batch - 1) * std::ssize(point);  // so that each goes its own way
       point.push_back(std::max(free.max - steps * free.multiple, free.min));
     }
     points.push_back(std::move(point));
+  }
+  for (const int64_t size : around) {
+    Sizes point = {size <= kMostBatch ? size : kBatches[1]};
+    for (const graph::FreeDimension& free : graph.free)
+      point.push_back(
+          std::clamp(size / free.multiple * free.multiple, free.min, std::max(free.min, free.max)));
+    if (std::ranges::find(points, point) == points.end()) points.push_back(std::move(point));
   }
   return points;
 }
@@ -146,7 +154,7 @@ struct Runs {
 
 Runs runs_of(const Graph& graph, const Unsure& unsure) {
   Runs runs;
-  for (const Sizes& point : points_of(graph, unsure.batches)) {
+  for (const Sizes& point : points_of(graph, unsure.around)) {
     AllSeen seen = run_at(graph, unsure.values, point);
     if (seen.empty()) continue;
     runs.points.push_back(point);

@@ -12,7 +12,7 @@ namespace ulp::exchange {
 /// those of runs on zeros of several sizes. A size that fits nothing known becomes a free dimension with a
 /// name of its own, from the least to the largest that was seen, and with no place in an input; it is one for
 /// all values that have the same size in every run. Values that differ in type or rank from run to run stay
-/// as they are, and so does all where most runs fail.
+/// as they are, and so does all where fewer than three runs succeed.
 void name_sizes(graph::Graph& graph);
 
 /// Gives such values the types and sizes that they have in a run of this batch, in place, for files whose

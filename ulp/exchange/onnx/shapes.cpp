@@ -31,6 +31,17 @@ void reshape(Builder& builder, const Node& node) {
   reshape_to_output(builder, node, builder.in(node, "self"));
 }
 
+/// An Unsqueeze where a Reshape would have to know sizes that do not follow from those of the inputs.
+void unsqueeze(Builder& builder, const Node& node) {
+  const std::vector<SizeExpr>& to = sizes_of(node, *node.output());
+  const std::string x = builder.in(node, "self");
+  if (!constant_target(sizes_of(node, *value_arg(node, "self")), to).empty())
+    return reshape_to_output(builder, node, x);
+  int64_t dim = int_arg(node, "dim");
+  if (dim < 0) dim += std::ssize(to);
+  builder.result(node, "Unsqueeze", {x, builder.ints({dim})});
+}
+
 void transpose(Builder& builder, const Node& node, std::vector<int64_t> order) {
   const Value& x = *value_arg(node, "self");
   if (const at::Tensor stored = builder.graph().attribute_tensor(&x); stored.defined()) {
@@ -83,7 +94,7 @@ ConverterTable shape_converters() {
   static constexpr Converter kTable[] = {
       {"aten::view", reshape},      {"aten::reshape", reshape},    {"aten::_unsafe_view", reshape},
       {"aten::view_as", reshape},   {"aten::reshape_as", reshape}, {"aten::flatten", reshape},
-      {"aten::unflatten", reshape}, {"aten::squeeze", reshape},    {"aten::unsqueeze", reshape},
+      {"aten::unflatten", reshape}, {"aten::squeeze", reshape},    {"aten::unsqueeze", unsqueeze},
       {"aten::transpose", permute}, {"aten::swapdims", permute},   {"aten::t", turn},
       {"aten::permute", permute},   {"aten::movedim", permute},    {"aten::moveaxis", permute},
       {"aten::expand", expand},     {"aten::expand_as", expand},   {"aten::broadcast_to", expand},
