@@ -317,8 +317,13 @@ TEST(ExportPt2, InPlaceCallsKeepTheirTypeAndPartsWithoutGradientsStaySo) {
   net->body = [=](const at::Tensor& x) {
     at::Tensor y = x * weight;
     y.mul_(wide);
+    at::Tensor low = y.clone();
+    low.lt_(0.1);
+    y = y + (1 - low);
     const torch::NoGradGuard no_grad;
-    return y + weight.exp();
+    at::Tensor z = weight.exp() * x;
+    z.add_(wide);
+    return y + z;
   };
   const Module module = captured_net(net, torch::randn({2, 3}));
   expect_same(*module, {{torch::randn({4, 3})}});
@@ -488,6 +493,31 @@ TEST(ExportPt2, WhatHasNoFormIsRefusedByNameAndNothingIsWritten) {
   other.store("waves", torch::zeros({2}, torch::kComplexFloat));
   EXPECT_ERROR(export_pt2(*other.module("aten::relu", {other.x}, torch::ones({2, 4}))), "'waves'");
   EXPECT_ERROR(export_pt2(*images(), folder / "none" / "m.pt2"), "none");
+}
+
+TEST(ExportPt2, CallsThatDependOnMoreThanAnArchiveSaysAreRefused) {
+  EXPECT_ERROR(export_pt2(*captured_function([](const at::Tensor& x) { return x.slice(0, 0, 3) * 2; },
+                                             torch::ones({5, 4}))),
+               "by no polynomial");
+  OneCall own(at::kFloat, {2, 4});
+  const Module cast = own.module("aten::relu", {own.x}, torch::ones({2, 4}));
+  own.graph->output_node()->args[0].value->producer->autocast = graph::AutocastSetting{.enabled = true};
+  EXPECT_ERROR(export_pt2(*cast), "autocast of the model's own");
+  OneCall call(at::kFloat, {2, 4});
+  const auto number = [](int64_t n) { return c10::IValue(n); };
+  const Module unknown =
+      call.module("ulp::quantize",
+                  {call.x, call.store("s", torch::ones({1})), call.store("z", torch::zeros({1}, torch::kInt)),
+                   number(-1), number(0), number(255), number(static_cast<int64_t>(at::kByte))},
+                  torch::ones({2, 4}));
+  call.x->meta.reset();
+  EXPECT_ERROR(export_pt2(*unknown), "are not known");
+}
+
+TEST(ExportPt2, MoreEntriesThanAPlainZipFileHolds) {
+  exchange::Pt2Options many;
+  for (int i = 0; i < 66'000; ++i) many.metadata[std::to_string(i)] = "";
+  EXPECT_EQ(written(*images(), many).entries.count("extra/65999"), 1U);
 }
 
 }  // namespace ulp::test

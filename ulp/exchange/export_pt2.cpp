@@ -1,5 +1,7 @@
 #include "ulp/exchange/export_pt2.h"
 
+#include <set>
+
 #include "ulp/base/atomic_file.h"
 #include "ulp/exchange/name_sizes.h"
 #include "ulp/exchange/pt2/plain_calls.h"
@@ -20,16 +22,15 @@ using graph::Node;
 
 /// Constants that no call reads any more. Parameters and buffers stay: they are the model's, read or not.
 void drop_unread_constants(Graph& graph) {
+  graph.remove_dead();  // attributes without a reader, too
   std::set<std::string> read;
   for (const auto& node : graph.nodes()) {
-    if (node->kind() == Node::Kind::attribute && !graph.users(node->output()).empty())
-      read.insert(node->target());
+    if (node->kind() == Node::Kind::attribute) read.insert(node->target());
   }
   std::vector<std::string> unread;
   for (const auto& [name, attribute] : graph.attributes()) {
     if (attribute.kind == graph::Attribute::Kind::constant && !read.contains(name)) unread.push_back(name);
   }
-  graph.remove_dead();
   for (const std::string& name : unread) graph.erase_attribute(name);
 }
 
@@ -47,9 +48,9 @@ std::shared_ptr<Graph> plain_graph(const graph::GraphModule& model) {
 /// All that is written, so that a refusal comes before a byte.
 class Pt2Contents {
  public:
-  Pt2Contents(const graph::GraphModule& model, const Pt2Options& options)
-      : graph_(plain_graph(model)), options_(options) {
-    pt2::ProgramWriter writer(*graph_);
+  Pt2Contents(const graph::GraphModule& model, const Pt2Options& options) : options_(options) {
+    const std::shared_ptr<Graph> graph = plain_graph(model);
+    pt2::ProgramWriter writer(*graph);
     program_ = writer.write(weights_, constants_).dump();
     samples_ = pt2::pickled_samples(writer.samples());
   }
@@ -69,7 +70,6 @@ class Pt2Contents {
   }
 
  private:
-  std::shared_ptr<Graph> graph_;
   const Pt2Options& options_;
   pt2::TensorFolder weights_{"data/weights/", "weight_"}, constants_{"data/constants/", "tensor_"};
   std::string program_, samples_;

@@ -41,7 +41,7 @@ Json whole_json(const Node& node, int64_t number, const c10::Type& type) {
   switch (type.kind()) {
     case TypeKind::ScalarTypeType: {
       const int64_t known = type_number(static_cast<at::ScalarType>(number));
-      if (known == 0) refuse(node, "it makes numbers of a type that archives have not");
+      if (known == 0) refuse(node, "it makes numbers of a type that ulp does not write");
       return {{"as_scalar_type", known}};
     }
     case TypeKind::LayoutType:
@@ -84,7 +84,6 @@ bool is_optional_tensor(const c10::Type& type) {
 
 Json literal_json(const Node& node, const IValue& value, const c10::Type& type) {
   if (value.isNone()) return {{"as_none", true}};
-  if (type.kind() == TypeKind::OptionalType) return literal_json(node, value, *type.containedType(0));
   if (value.isBool()) return {{"as_bool", value.toBool()}};
   if (value.isInt()) return whole_json(node, value.toInt(), type);
   if (value.isDouble()) return {{"as_float", real_json(value.toDouble())}};

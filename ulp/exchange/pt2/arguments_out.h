@@ -8,11 +8,11 @@
 
 namespace ulp::exchange::pt2 {
 
-/// Tensor? of a list of them.
+/// Whether the type is Optional[Tensor], as in lists for aten::index.
 bool is_optional_tensor(const c10::Type& type);
 
 /// A member of the union Argument, {"as_int": 3}, by the type that the operator's schema says. Devices become
-/// the CPU: archives are for it until PyTorch moves them. Refuses what the union has not.
+/// the CPU: archives are for it until PyTorch moves them. Refuses what the union lacks.
 Json literal_json(const graph::Node& node, const c10::IValue& value, const c10::Type& type);
 
 }  // namespace ulp::exchange::pt2

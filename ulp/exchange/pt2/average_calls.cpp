@@ -1,5 +1,7 @@
 // ulp::average_codes in PyTorch's operators. Sums are of whole numbers below 2^53 in double, so they are
 // exact in any order.
+#include <cmath>
+
 #include "ulp/exchange/arguments.h"
 #include "ulp/exchange/pt2/speller.h"
 
@@ -28,7 +30,7 @@ std::vector<int64_t> image_pair(const graph::Node& node, const char* argument, i
 
 CodeWindows windows_of(Speller& spell, bool sequence) {
   const graph::Node& node = spell.node();
-  CodeWindows windows{.kernel = ints_arg(node, "kernel_size"), .sizes = node.output()->meta->sizes};
+  CodeWindows windows{.kernel = ints_arg(node, "kernel_size"), .sizes = sizes_of(node, *node.output())};
   if (sequence) windows.sizes.insert(windows.sizes.begin() + 2, fixed(1));
   if (windows.kernel.empty()) return windows;
   windows.kernel = image_pair(node, "kernel_size", 1);
@@ -131,7 +133,7 @@ void spell_average(Speller& spell) {
   Value* codes = spell.tensor("q");
   const at::ScalarType type = codes->meta->dtype;
   const bool sequence = codes->meta->sizes.size() == 3;
-  const Speller::Sizes sizes = spell.node().output()->meta->sizes;
+  const Speller::Sizes sizes = sizes_of(spell.node(), *spell.node().output());
   if (sequence) {
     Speller::Sizes image = codes->meta->sizes;
     image.insert(image.begin() + 2, fixed(1));

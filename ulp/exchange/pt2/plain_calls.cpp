@@ -4,9 +4,14 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
+#include <string_view>
 
+#include "ulp/base/error.h"
 #include "ulp/exchange/arguments.h"
 #include "ulp/exchange/pt2/speller.h"
+#include "ulp/exchange/pt2/where.h"
+#include "ulp/graph/describe.h"
 
 namespace ulp::exchange::pt2 {
 
@@ -54,7 +59,7 @@ Value* unpacked(Speller& spell, Value* codes) {
                     sizes);
 }
 
-/// (code - z) * s in groups of a row, z of 4 bits 8 where there is none; minus a minimum.
+/// (code - zero_point) * scale by groups of a row; codes of 4 bits without zero points use 8. With minima: code * scale - minimum.
 void spell_dequantize_weight(Speller& spell) {
   Value* codes = spell.tensor("codes");
   const bool nibbles = codes->meta->dtype == at::kByte;
@@ -105,7 +110,7 @@ Value* reshaped(Speller& spell, Value* x, const Speller::Sizes& sizes) {
 void spell_depth_to_space(Speller& spell) {
   Value* x = spell.tensor("x");
   const int64_t h = spell.integer("h"), w = spell.integer("w");
-  const Speller::Sizes whole = x->meta->sizes, result = spell.node().output()->meta->sizes;
+  const Speller::Sizes whole = x->meta->sizes, result = sizes_of(spell.node(), *spell.node().output());
   const SizeExpr batch = whole.at(0), channels = fixed(fixed_size(spell.node(), *x, 1) / (h * w));
   x = reshaped(spell, x, {batch, fixed(h), fixed(w), channels, whole.at(2), whole.at(3)});
   x = spell.call("aten::permute", {x, IValue(std::vector<int64_t>{0, 3, 4, 1, 5, 2})}, x->meta->dtype,
@@ -160,22 +165,36 @@ void spell_ternarize(Speller& spell) {
   spell.replace(spell.view(y, whole));
 }
 
-/// What an operator in place would make of a wider argument: the type of the first one.
-void keep_type(Graph& graph, Node& node, Node* next) {
-  Value* self = node.args.empty() || !node.args[0].is_value() ? nullptr : node.args[0].value;
-  if (self == nullptr || node.outputs().size() != 1) return;
+/// The type of what the call computes out of place: of all that it reads, or of truth values.
+at::ScalarType computed_type(const Graph& graph, const Node& node) {
+  static const std::set<std::string_view> kTruths = {
+      "aten::lt",        "aten::le",          "aten::gt",          "aten::ge",         "aten::eq",
+      "aten::ne",        "aten::less",        "aten::less_equal",  "aten::greater",    "aten::greater_equal",
+      "aten::not_equal", "aten::logical_not", "aten::logical_and", "aten::logical_or", "aten::logical_xor"};
+  if (kTruths.contains(node.op())) return at::kBool;
   const auto type = [&](const Value* value) {
     const at::Tensor stored = graph.attribute_tensor(value);
     return stored.defined() ? stored.scalar_type() : type_of(*value);
   };
-  at::ScalarType wide = type(self);
+  at::ScalarType wide = type(node.args[0].value);
   for (const Value* read : node.reads()) wide = c10::promoteTypes(wide, type(read));
-  if (wide == type(self)) return;
+  return wide;
+}
+
+/// An operator in place keeps the type of its first argument, whatever else it reads. Gives the node behind which the result is
+/// there.
+Node* keep_type(Graph& graph, Node& node, Node* next) {
+  if (node.args.empty() || !node.args[0].is_value() || node.outputs().size() != 1) return &node;
+  const at::Tensor stored = graph.attribute_tensor(node.args[0].value);
+  const at::ScalarType own = stored.defined() ? stored.scalar_type() : type_of(*node.args[0].value);
+  const at::ScalarType computed = computed_type(graph, node);
+  if (computed == own) return &node;
   Value* output = node.output();
-  Node* kept = graph.call("aten::to.dtype", {output, IValue(static_cast<int64_t>(type(self)))}, next);
+  Node* kept = graph.call("aten::to.dtype", {output, IValue(static_cast<int64_t>(own))}, next);
   kept->output()->meta = output->meta;
-  if (output->meta) output->meta->dtype = wide;
+  if (output->meta) output->meta->dtype = computed;
   graph.replace_uses(output, kept->output(), kept);
+  return kept;
 }
 
 /// Results without gradients, for those who read them with gradients.
@@ -215,9 +234,14 @@ void spell_out(Graph& graph) {
   for (size_t i = 0; i + 1 < nodes.size(); ++i) {  // the last one is the output
     Node& node = *nodes[i];
     if (node.kind() != Node::Kind::call) continue;
-    if (node.in_place) keep_type(graph, node, nodes[i + 1]);
-    if (node.no_grad) stop_gradients(graph, node, nodes[i + 1]);
-    spell(graph, node);  // the node is gone after it
+    Node* last = node.in_place ? keep_type(graph, node, nodes[i + 1]) : &node;
+    if (node.no_grad) stop_gradients(graph, *last, nodes[i + 1]);
+    try {
+      spell(graph, node);  // the node is gone after it
+    } catch (const Refused& refused) {
+      fail(kExportPt2Where, "expected a graph whose calls have .pt2 forms, got ",
+           graph::describe(*refused.node), ": ", refused.reason);
+    }
   }
 }
 

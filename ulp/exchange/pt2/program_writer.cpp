@@ -4,6 +4,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <cctype>
 #include <numeric>
 
 #include "ulp/base/error.h"
@@ -27,7 +28,7 @@ using graph::Value;
 /// The version of the schema that PyTorch 2.13 writes, and of aten's operators.
 constexpr int64_t kSchemaMajor = 8, kSchemaMinor = 20, kAtenVersion = 10;
 
-/// Words that a Python function cannot have as the name of a variable, or that its text means otherwise.
+/// Words that cannot name a variable in the Python code that torch.fx generates, or that mean something else there.
 bool is_reserved(const std::string& name) {
   static const std::set<std::string> kWords = {
       "False", "None",  "True",     "and",   "as",       "assert", "async", "await",  "break",
@@ -57,8 +58,7 @@ std::string target_text(const Node& node) {
   return "torch.ops.aten." + name.substr(colons + 2) + "." + (overload.empty() ? "default" : overload);
 }
 
-/// As many positional arguments as are needed up to the last that is not its default, and others by their
-/// names.
+/// Whether a literal argument is the schema's default.
 bool is_default(const c10::Argument& wanted, const Argument& given) {
   if (given.kind != Argument::Kind::literal || !wanted.default_value()) return false;
   const c10::IValue& usual = *wanted.default_value();
@@ -106,6 +106,10 @@ void ProgramWriter::add_tensors(TensorFolder& weights, TensorFolder& constants) 
   const Form forms[] = {{Attribute::Kind::parameter, "p_", "parameter", "parameter_name"},
                         {Attribute::Kind::buffer, "b_", "buffer", "buffer_name"},
                         {Attribute::Kind::constant, "c_", "tensor_constant", "tensor_constant_name"}};
+  const auto folder_of = [&](const Attribute& attribute) -> TensorFolder& {
+    return attribute.kind == Attribute::Kind::constant ? constants : weights;
+  };
+  for (const auto& [name, attribute] : graph_.attributes()) folder_of(attribute).add(name, attribute);
   for (const auto& [kind, start, spec, target] : forms) {
     for (const auto& [name, attribute] : graph_.attributes()) {
       if (attribute.kind != kind) continue;
@@ -113,8 +117,7 @@ void ProgramWriter::add_tensors(TensorFolder& weights, TensorFolder& constants) 
       attribute_names_[name] = value;
       Json described = {{"arg", {{"name", value}}}, {target, name}};
       if (kind == Attribute::Kind::buffer) described["persistent"] = true;
-      TensorFolder& folder = kind == Attribute::Kind::constant ? constants : weights;
-      add_placeholder(value, folder.add(name, attribute), {{spec, described}});
+      add_placeholder(value, folder_of(attribute).meta(attribute.tensor), {{spec, described}});
     }
   }
 }
@@ -123,7 +126,7 @@ void ProgramWriter::add_inputs() {
   for (const Value* input : graph_.inputs()) {
     if (!input->meta) fail(kExportPt2Where, "expected input '", input->name, "' to have known sizes");
     if (type_number(input->meta->dtype) == 0)
-      fail(kExportPt2Where, "expected input '", input->name, "' of a type that archives have, got ",
+      fail(kExportPt2Where, "expected input '", input->name, "' to be of a type that ulp writes, got ",
            c10::toString(input->meta->dtype));
     const std::string name = unique_name(input->name);
     names_[input] = name;
@@ -148,7 +151,7 @@ void ProgramWriter::check_sizes(const Node& node, const Value& value) const {
   if (!value.meta) refuse(node, "the sizes of '", value.name, "' are not known");
   if (type_number(value.meta->dtype) == 0)
     refuse(node, "'", value.name, "' is of type ", c10::toString(value.meta->dtype),
-           ", which archives have not");
+           ", which ulp does not write");
   for (const SizeExpr& size : value.meta->sizes) {
     for (const Polynomial::Term& term : size.rest.terms) {
       for (size_t i = 1; i < term.powers.size(); ++i) {
@@ -218,7 +221,7 @@ void ProgramWriter::add_symbols() {
   }
 }
 
-/// b has no name where it is a number alone.
+/// b without a name is a constant.
 ProgramWriter::Number ProgramWriter::computed(const char* function, const Number& a, const Number& b) {
   const std::string_view name = function;
   const auto given = [](const char* place, const Number& number) -> Json {
@@ -312,6 +315,7 @@ Json ProgramWriter::argument(const Node& node, const Argument& argument, const c
   }
 }
 
+/// As many positional arguments as are needed up to the last that is not its default, and others by their names.
 Json ProgramWriter::inputs_of(const Node& node) {
   const std::vector<c10::Argument>& wanted = node.schema().arguments();
   size_t positional = 0;
@@ -342,7 +346,7 @@ void ProgramWriter::add_call(const Node& node) {
     outputs.push_back(listed ? name : Json{{"as_tensor", name}});
   }
   const bool single = !listed && outputs.size() == 1;
-  // No function of Python's own has such a name: torch.fx would give the node another one then.
+  // torch.fx renames a node called like a Python builtin (max), and two nodes would then share a name; no builtin ends so.
   const std::string name = single ? names_.at(node.output()) : unique_name(node.name() + "_results");
   if (listed) outputs = Json::array({Json{{"as_tensors", outputs}}});
   nodes_.push_back({{"target", target},

@@ -23,7 +23,7 @@ class ProgramWriter {
   explicit ProgramWriter(const graph::Graph& graph);
 
   /// The program, whose tensors go to the folders. Throws ulp::Error that names each call without a form, and
-  /// inputs and tensors that archives do not have.
+  /// inputs and tensors of types that ulp does not write.
   Json write(TensorFolder& weights, TensorFolder& constants);
   /// Of each input, in order.
   std::vector<SampleInput> samples() const;

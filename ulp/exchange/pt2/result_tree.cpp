@@ -1,7 +1,5 @@
 #include "ulp/exchange/pt2/result_tree.h"
 
-#include <algorithm>
-
 #include "ulp/exchange/pt2/program.h"
 
 namespace ulp::exchange::pt2 {

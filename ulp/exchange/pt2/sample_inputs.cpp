@@ -1,5 +1,6 @@
 #include "ulp/exchange/pt2/sample_inputs.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "ulp/base/error.h"
@@ -73,7 +74,7 @@ const char* storage_class(at::ScalarType type) {
     case at::kBFloat16:
       return "BFloat16Storage";
     default:
-      fail(kExportPt2Where, "expected inputs of a type that archives have, got ", c10::toString(type));
+      fail(kExportPt2Where, "expected inputs of a type that ulp writes, got ", c10::toString(type));
   }
 }
 

@@ -1,5 +1,7 @@
 #include "ulp/exchange/pt2/speller.h"
 
+#include <algorithm>
+
 #include "ulp/exchange/arguments.h"
 
 namespace ulp::exchange::pt2 {
@@ -49,6 +51,10 @@ Value* Speller::tensor(const char* argument) {
     value->meta = graph::TensorMeta{.dtype = stored.scalar_type(), .sizes = fixed(stored.sizes().vec())};
   if (!value->meta) refuse(node_, "the sizes of '", value->name, "' are not known");
   return value;
+}
+
+int64_t Speller::integer(const char* argument) const {
+  return int_arg(node_, argument);
 }
 
 Value* Speller::along(const char* argument, int64_t axis, const Value& x) {

@@ -27,7 +27,7 @@ class Speller {
 
   /// A tensor argument; sizes and type are known after it, also of stored ones.
   graph::Value* tensor(const char* argument);
-  int64_t integer(const char* argument) const { return node_.arg(argument).literal.toInt(); }
+  int64_t integer(const char* argument) const;
   /// One number, or one a channel, shaped so that it multiplies x along the axis (-1: one number), as f32.
   graph::Value* along(const char* argument, int64_t axis, const graph::Value& x);
   /// The node's readers read this instead, and the node goes.

@@ -1,10 +1,10 @@
 #include "ulp/exchange/pt2/stored_tensors.h"
 
+#include <c10/util/strides.h>
 #include <torch/types.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <tuple>
 
 #include "ulp/base/error.h"
@@ -24,25 +24,18 @@ Json whole_numbers(at::IntArrayRef numbers) {
   return list;
 }
 
-/// A place in memory, what it is read as.
+/// What identifies a view: its type, offset, sizes and strides.
 using ViewKey = std::tuple<at::ScalarType, int64_t, std::vector<int64_t>, std::vector<int64_t>>;
 
 ViewKey view_of(const at::Tensor& tensor) {
   return {tensor.scalar_type(), tensor.storage_offset(), tensor.sizes().vec(), tensor.strides().vec()};
 }
 
-/// Sizes and strides in a dense memory of its own.
+/// The tensor on the CPU, in memory without gaps.
 at::Tensor compact(const at::Tensor& tensor) {
   const at::Tensor here = tensor.detach().to(at::kCPU);
   return here.is_non_overlapping_and_dense() ? here : here.contiguous();
 }
-
-/// What is written of tensors that share a memory.
-struct SharedMemory {
-  std::set<ViewKey> views;
-  std::set<at::ScalarType> types;
-  bool whole() const { return views.size() > 1 && types.size() == 1; }
-};
 
 const void* memory_of(const at::Tensor& tensor) {
   return tensor.storage().unsafeGetStorageImpl();
@@ -94,32 +87,41 @@ Json tensor_meta(int64_t type, Json sizes, Json strides, bool requires_grad, int
 TensorFolder::TensorFolder(std::string folder, std::string prefix)
     : folder_(std::move(folder)), prefix_(std::move(prefix)) {}
 
-Json TensorFolder::add(const std::string& name, const Attribute& attribute) {
+void TensorFolder::add(const std::string& name, const Attribute& attribute) {
   const at::Tensor& tensor = attribute.tensor;
   const bool dense = tensor.defined() && tensor.layout() == at::kStrided && tensor.has_storage();
   if (!dense || tensor.is_quantized() || type_number(tensor.scalar_type()) == 0)
-    fail(kExportPt2Where, "expected '", name, "' to be dense numbers of a type that archives have, got ",
+    fail(kExportPt2Where, "expected '", name, "' to be dense numbers of a type that ulp writes, got ",
          tensor.defined() ? c10::toString(tensor.scalar_type()) : "no tensor");
   tensors_.emplace_back(name, attribute);
-  const at::Tensor kept = compact(tensor);
-  return tensor_meta(type_number(kept.scalar_type()), whole_numbers(kept.sizes()),
-                     whole_numbers(kept.strides()), tensor.requires_grad());
+  Memory& memory = memories_[memory_of(tensor)];
+  memory.types.insert(tensor.scalar_type());
+  if (!memory.first.defined()) memory.first = tensor;
+  memory.several = memory.several || view_of(memory.first) != view_of(tensor);
+}
+
+/// Of views that share a memory: other ones of one type have it whole.
+bool TensorFolder::is_whole(const at::Tensor& tensor) const {
+  const Memory& memory = memories_.at(memory_of(tensor));
+  return memory.several && memory.types.size() == 1;
+}
+
+Json TensorFolder::meta(const at::Tensor& tensor) const {
+  const bool whole = is_whole(tensor);
+  const bool as_is = whole || tensor.is_non_overlapping_and_dense();
+  const at::DimVector strides =
+      as_is ? at::DimVector(tensor.strides()) : c10::contiguous_strides(tensor.sizes());
+  return tensor_meta(type_number(tensor.scalar_type()), whole_numbers(tensor.sizes()), whole_numbers(strides),
+                     tensor.requires_grad(), whole ? tensor.storage_offset() : 0);
 }
 
 void TensorFolder::write(StoredZip& zip, const std::string& config) const {
-  std::map<const void*, SharedMemory> memories;
-  for (const auto& [name, attribute] : tensors_) {
-    SharedMemory& memory = memories[memory_of(attribute.tensor)];
-    memory.views.insert(view_of(attribute.tensor));
-    memory.types.insert(attribute.tensor.scalar_type());
-  }
   // By the memory, and by the view of it where that is not written whole.
   std::map<std::pair<const void*, ViewKey>, std::string> paths;
   OrderedJson entries = OrderedJson::object();
   for (const auto& [name, attribute] : tensors_) {
     const at::Tensor& tensor = attribute.tensor;
-    const bool whole = memories.at(memory_of(tensor)).whole();
-    const at::Tensor kept = whole ? tensor.detach() : compact(tensor);
+    const bool whole = is_whole(tensor);
     const auto [path, first] = paths.try_emplace({memory_of(tensor), whole ? ViewKey() : view_of(tensor)},
                                                  prefix_ + std::to_string(paths.size()));
     if (first && whole) {
@@ -129,15 +131,13 @@ void TensorFolder::write(StoredZip& zip, const std::string& config) const {
               .to(at::kCPU);
       zip.add(folder_ + path->second, bytes_of(bytes.const_data_ptr(), bytes.nbytes()));
     } else if (first) {
+      const at::Tensor kept = compact(tensor);
       zip.add(folder_ + path->second, bytes_of(kept.const_data_ptr(), kept.nbytes()));
     }
-    entries[name] =
-        Json{{"path_name", path->second},
-             {"is_param", attribute.kind == Attribute::Kind::parameter},
-             {"use_pickle", false},
-             {"tensor_meta", tensor_meta(type_number(kept.scalar_type()), whole_numbers(kept.sizes()),
-                                         whole_numbers(kept.strides()), tensor.requires_grad(),
-                                         whole ? kept.storage_offset() : 0)}};
+    entries[name] = Json{{"path_name", path->second},
+                         {"is_param", attribute.kind == Attribute::Kind::parameter},
+                         {"use_pickle", false},
+                         {"tensor_meta", meta(tensor)}};
   }
   zip.add(folder_ + config, OrderedJson{{"config", entries}}.dump());
 }

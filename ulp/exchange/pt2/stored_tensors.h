@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,15 +27,24 @@ class TensorFolder {
   /// "data/weights/" and "weight_".
   TensorFolder(std::string folder, std::string prefix);
 
-  /// Throws ulp::Error that names a tensor which is not dense, or of a type without a number. Gives the
-  /// TensorMeta of the program.
-  Json add(const std::string& name, const graph::Attribute& attribute);
+  /// Throws ulp::Error that names a tensor which is not dense, or of a type without a number.
+  void add(const std::string& name, const graph::Attribute& attribute);
+  /// The TensorMeta of one of them, when all are there.
+  Json meta(const at::Tensor& tensor) const;
   /// The entries, and the list of them under this name. Equal views of a memory share an entry, and so do
   /// other views of one memory and type: it is written whole then.
   void write(StoredZip& zip, const std::string& config) const;
 
  private:
+  struct Memory {
+    at::Tensor first = {};
+    bool several = false;  ///< other views of it than the first
+    std::set<at::ScalarType> types = {};
+  };
+  bool is_whole(const at::Tensor& tensor) const;
+
   std::string folder_, prefix_;
+  std::map<const void*, Memory> memories_;
   std::vector<std::pair<std::string, graph::Attribute>> tensors_;
 };
 

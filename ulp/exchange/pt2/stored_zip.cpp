@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "ulp/base/error.h"
+#include "ulp/exchange/pt2/where.h"
+
 namespace ulp::exchange::pt2 {
 
 namespace {
@@ -63,6 +66,9 @@ void StoredZip::put(std::string_view bytes) {
 
 void StoredZip::add(const std::string& name, std::string_view bytes) {
   Entry entry{.name = folder_ + '/' + name, .size = bytes.size(), .place = place_};
+  if (entry.name.size() > kFull16)
+    fail(kExportPt2Where, "expected names of entries of at most ", kFull16, " bytes, got one of ",
+         entry.name.size());
   entry.checksum =
       static_cast<uint32_t>(::crc32_z(0, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()));
   constexpr uint64_t kHeader = 30;
