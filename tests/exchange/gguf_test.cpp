@@ -15,6 +15,7 @@
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/published_weights.h"
+#include "ulp/io/tokenizer/tokenizer.h"
 #include "ulp/lower/lower.h"
 #include "ulp/models/bert.h"
 #include "ulp/models/gpt2.h"

@@ -15,7 +15,6 @@
 
 #include "ulp/base/export.h"
 #include "ulp/base/words.h"
-#include "ulp/io/tokenizer/tokenizer.h"
 #include "ulp/quant/weights/weight_codes.h"
 
 namespace torch::nn {
@@ -25,6 +24,9 @@ class Module;
 namespace ulp {
 namespace graph {
 class GraphModule;
+}
+namespace io {
+class Tokenizer;
 }
 }  // namespace ulp
 

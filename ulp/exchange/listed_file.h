@@ -33,7 +33,7 @@ struct ListedFile {
 /// hostile. Nothing of it runs.
 ULP_API ListedFile list_tflite(const std::filesystem::path& path);
 
-/// The operators of a Core ML package's ML program, but its constants, which are stored tensors; what it reads and gives. Throws FileError
+/// The operators of a Core ML package's ML program, but its constants, which are stored tensors; what it reads and gives; not those of blocks inside an operator. Throws FileError
 /// that names the file for a package that is missing, damaged, hostile, or of another kind than an ML program.
 ULP_API ListedFile list_coreml(const std::filesystem::path& package);
 

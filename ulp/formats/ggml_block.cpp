@@ -130,20 +130,20 @@ void decode_q3_k(const std::byte* block, float* values) {
 struct StepAndOffset {
   float step, offset;
 };
-StepAndOffset part_of_k(const std::byte* block, size_t part) {
-  const std::byte* scales = block + 4;
+StepAndOffset part_of_k(const std::byte* scales, size_t part, float d, float least) {
   const size_t i = part % 4;
   const int first = byte_at(scales, i), second = byte_at(scales, 4 + i), rest = byte_at(scales, 8 + i);
   const int scale = part < 4 ? first & 63 : (rest & 15) | (first >> 2 & 48);
   const int minimum = part < 4 ? second & 63 : rest >> 4 | (second >> 2 & 48);
-  return {half_at(block, 0) * static_cast<float>(scale), half_at(block, 2) * static_cast<float>(minimum)};
+  return {d * static_cast<float>(scale), least * static_cast<float>(minimum)};
 }
 
 /// d, dmin, the scales, and 4 bits of 256 codes. `high`: a fifth bit of each, or none.
 void decode_with_minima(const std::byte* block, const std::byte* high, const std::byte* codes,
                         float* values) {
+  const float d = half_at(block, 0), least = half_at(block, 2);
   for (size_t part = 0; part < 8; ++part) {
-    const auto [step, offset] = part_of_k(block, part);
+    const auto [step, offset] = part_of_k(block + 4, part, d, least);
     for (size_t j = 0; j < kSmall; ++j) {
       int code = byte_at(codes, part / 2 * kSmall + j) >> (part % 2 * 4) & 15;
       if (high != nullptr) code |= (byte_at(high, j) >> part & 1) << 4;
@@ -285,9 +285,10 @@ void decode_ggml(const GgmlType& type, std::span<const std::byte> blocks, std::s
       {"Q8_0", decode_q8_0},  {"Q2_K", decode_q2_k}, {"Q3_K", decode_q3_k},     {"Q4_K", decode_q4_k},
       {"Q5_K", decode_q5_k},  {"Q6_K", decode_q6_k}, {"IQ4_NL", decode_iq4_nl}, {"MXFP4", decode_mxfp4},
       {"NVFP4", decode_nvfp4}};
-  const Decoder decoder =
-      std::ranges::find(kDecoders, std::string_view(type.name), &std::pair<std::string_view, Decoder>::first)
-          ->second;
+  const auto* found =
+      std::ranges::find(kDecoders, std::string_view(type.name), &std::pair<std::string_view, Decoder>::first);
+  if (found == std::end(kDecoders)) fail(kWhere, "expected a type that is decoded, got ", type.name);
+  const Decoder decoder = found->second;
   const size_t count = values.size() / static_cast<size_t>(type.elements);
   for (size_t i = 0; i < count; ++i)
     decoder(blocks.data() + i * static_cast<size_t>(type.bytes),

@@ -1,10 +1,11 @@
 // What a Core ML package holds: the messages of Model.proto and MIL.proto, as far as they say that.
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "ulp/base/error.h"
+#include "ulp/base/parse_json.h"
 #include "ulp/base/read_file.h"
 #include "ulp/exchange/listed_file.h"
 #include "ulp/exchange/proto/wire_reader.h"
@@ -133,9 +134,9 @@ class CoreMlLister {
       if (block.field() == 3) read_operation(block.message(", an operation"));
     }
     for (const std::string& result : results) {
-      const auto made = std::ranges::find(made_, result, &ListedTensor::name);
+      const auto made = made_.find(result);
       if (made == made_.end()) continue;
-      file_.tensors.push_back(*made);
+      file_.tensors.push_back(made->second);
       file_.tensors.back().use = "output";
     }
     made_.clear();
@@ -164,7 +165,7 @@ class CoreMlLister {
     for (const ListedTensor& output : outputs) made.outputs.push_back(output.name);
     if (made.op != "const") {
       file_.operators.push_back(std::move(made));
-      made_.insert(made_.end(), outputs.begin(), outputs.end());
+      for (ListedTensor& output : outputs) made_.insert_or_assign(output.name, output);
       return;
     }
     for (ListedTensor& output : outputs) {
@@ -179,14 +180,14 @@ class CoreMlLister {
   }
 
   ListedFile file_;
-  std::vector<ListedTensor> made_;  // of the block that is read
+  std::map<std::string, ListedTensor> made_;  // of the block that is read, by their names
 };
 
 /// The file of the model, by the manifest.
 std::filesystem::path model_file(const std::filesystem::path& package) {
   const std::filesystem::path manifest = package / "Manifest.json";
-  const auto json = nlohmann::json::parse(read_file(kListCoreMlWhere, manifest), nullptr,
-                                          /*allow_exceptions=*/false);
+  constexpr uintmax_t kMostBytes = uintmax_t{1} << 20;
+  const auto json = parse_json_or_discarded(read_file(kListCoreMlWhere, manifest, kMostBytes));
   const auto word = [](const nlohmann::json& object, const char* key) -> std::string {
     const bool there = object.is_object() && object.contains(key) && object[key].is_string();
     return there ? object[key].get<std::string>() : "";

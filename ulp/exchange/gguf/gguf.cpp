@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kImportGgufWhere = "exchange.import_gguf";
 
-/// The types that ggml numbers, but those that it removed.
+/// Names of types by ggml's number; empty for those that ggml removed.
 std::string ggml_type_name(uint32_t code) {
   static constexpr const char* kNames[] = {
       "F32",   "F16",    "Q4_0",  "Q4_1", "",     "",        "Q5_0",   "Q5_1",    "Q8_0",  "Q8_1",   "Q2_K",
@@ -25,7 +25,7 @@ std::string ggml_type_name(uint32_t code) {
       "IQ2_S", "IQ4_XS", "I8",    "I16",  "I32",  "I64",     "F64",    "IQ1_M",   "BF16",  "",       "",
       "",      "TQ1_0",  "TQ2_0", "",     "",     "",        "MXFP4",  "NVFP4",   "Q1_0"};
   const std::string name = code < std::size(kNames) ? kNames[code] : "";
-  return name.empty() ? "type " + std::to_string(code) + ", which ggml has not" : name;
+  return name.empty() ? "type " + std::to_string(code) + ", which ggml does not define" : name;
 }
 
 /// Plain numbers.

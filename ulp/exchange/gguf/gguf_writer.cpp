@@ -13,6 +13,7 @@
 #include "ulp/exchange/gguf/gguf_reader.h"
 #include "ulp/graph/describe.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/io/tokenizer/tokenizer.h"
 
 namespace ulp::exchange {
 

@@ -15,12 +15,6 @@ namespace {
 
 constexpr const char* kListTfliteWhere = "exchange.list_tflite";
 
-/// Names go into messages and JSON.
-std::string plain(const flatbuffers::String* text) {
-  const std::string_view given = text == nullptr ? std::string_view() : text->string_view();
-  return is_plain_text(given) ? std::string(given) : "(no text)";
-}
-
 /// A word of an enumeration; its number where a later version has added it.
 std::string word_of(const char* word, int64_t number) {
   return *word == '\0' ? "number " + std::to_string(number) : word;
@@ -43,8 +37,16 @@ class TfliteLister {
     fail_file(kListTfliteWhere, parts..., " in '", path_.string(), "'");
   }
 
+  /// Names go into messages and JSON. A file may refer to one name many times.
+  std::string plain(const flatbuffers::String* text) {
+    constexpr uint64_t kMostText = uint64_t{256} << 20;
+    const std::string_view given = text == nullptr ? std::string_view() : text->string_view();
+    if ((text_ += given.size()) > kMostText) refuse("expected names of at most ", kMostText, " bytes in all");
+    return is_plain_text(given) ? std::string(given) : "(no text)";
+  }
+
   template <typename Places>
-  std::vector<std::string> names(const tflite::schema::SubGraph& graph, const Places* places) const {
+  std::vector<std::string> names(const tflite::schema::SubGraph& graph, const Places* places) {
     std::vector<std::string> names;
     if (places == nullptr) return names;
     for (const int32_t place : *places) {
@@ -56,7 +58,7 @@ class TfliteLister {
     return names;
   }
 
-  std::string op_of(const tflite::schema::Operator& op) const {
+  std::string op_of(const tflite::schema::Operator& op) {
     if (model_.operator_codes() == nullptr || op.opcode_index() >= model_.operator_codes()->size())
       refuse("expected operators of the list, got number ", op.opcode_index());
     const tflite::schema::OperatorCode& code = *model_.operator_codes()->Get(op.opcode_index());
@@ -73,18 +75,30 @@ class TfliteLister {
     return data == nullptr ? 0 : data->size();
   }
 
+  /// Of each tensor: "input", "output" or neither.
+  std::vector<const char*> uses_of(const tflite::schema::SubGraph& graph) const {
+    std::vector<const char*> uses(graph.tensors() == nullptr ? 0 : graph.tensors()->size(), "");
+    const auto mark = [&](const flatbuffers::Vector<int32_t>* places, const char* use) {
+      if (places == nullptr) return;
+      for (const int32_t place : *places) {
+        if (place == -1) continue;
+        if (place < 0 || static_cast<size_t>(place) >= uses.size())
+          refuse("expected tensors of the graph, got number ", place);
+        uses[static_cast<size_t>(place)] = use;
+      }
+    };
+    mark(graph.outputs(), "output");
+    mark(graph.inputs(), "input");  // what is both is an input
+    return uses;
+  }
+
   void add(const tflite::schema::SubGraph& graph) {
     if (graph.operators() != nullptr) {
       for (const tflite::schema::Operator* op : *graph.operators())
         file_.operators.push_back({op_of(*op), names(graph, op->inputs()), names(graph, op->outputs())});
     }
-    names(graph, graph.inputs());
-    names(graph, graph.outputs());
+    const std::vector<const char*> uses = uses_of(graph);
     if (graph.tensors() == nullptr) return;
-    const auto holds = [](const flatbuffers::Vector<int32_t>* places, uint32_t i) {
-      return places != nullptr &&
-             std::find(places->begin(), places->end(), static_cast<int32_t>(i)) != places->end();
-    };
     for (uint32_t i = 0; i < graph.tensors()->size(); ++i) {
       const tflite::schema::Tensor& tensor = *graph.tensors()->Get(i);
       ListedTensor one{.name = plain(tensor.name()),
@@ -94,8 +108,7 @@ class TfliteLister {
       const bool free = tensor.shape_signature() != nullptr && tensor.shape_signature()->size() > 0;
       const auto* shape = free ? tensor.shape_signature() : tensor.shape();
       if (shape != nullptr) one.shape.assign(shape->begin(), shape->end());
-      const bool input = holds(graph.inputs(), i), output = holds(graph.outputs(), i);
-      one.use = input ? "input" : output ? "output" : one.bytes > 0 ? "stored" : "";
+      one.use = *uses[i] == '\0' && one.bytes > 0 ? "stored" : uses[i];
       file_.tensors.push_back(std::move(one));
     }
   }
@@ -103,6 +116,7 @@ class TfliteLister {
   const tflite::schema::Model& model_;
   const std::filesystem::path& path_;
   ListedFile file_;
+  uint64_t text_ = 0;  ///< bytes of the names so far
 };
 
 }  // namespace

@@ -129,7 +129,8 @@ void average_codes(Builder& builder, const Node& node) {
   }
   if (!(steps == builder.steps_of(&x)))
     refuse(node, "expected an average with the scale of what it averages");
-  // The operator rounds so in all kernels, and 12 % of the codes of a 2x2 window lie in the middle of two.
+  // The operator rounds so in all kernels. A quarter of the sums of a 2x2 window lie in the middle of two codes; the rules differ
+  // in half of these.
   if (text_arg(node, "rounding") != "half_away")
     refuse(node,
            "expected an average that rounds what lies in the middle of two codes away from code 0, as "
