@@ -108,7 +108,7 @@ app::Runnable open_teacher(const DistillFlags& flags, const std::string& file) {
   const auto stored = app::is_engine_file(file) ? std::nullopt : app::read_model_spec(file);
   if (!stored || stored->kind == app::NetworkKind::image)
     return app::load_runnable(file, flags.shape.spec(), {.threads = flags.threads});
-  app::LoadedModel model = app::load_text_model_file(file);
+  app::LoadedModel model = app::load_any_model_file(file, flags.shape.spec());
   return {"LibTorch", model.spec, model.forward, nullptr, model.graph};
 }
 

@@ -12,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/field_flags.h"
 #include "cli/model_flags.h"
+#include "ulp/app/inspect.h"
 #include "ulp/app/model_file.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/exchange/export_coreml.h"
@@ -178,17 +179,6 @@ const ExportFormat& format_of(const ExportFlags& flags, const CLI::App& command)
   return found;
 }
 
-/// Of a file, or of all files of a folder.
-uint64_t bytes_of(const std::string& path) {
-  namespace fs = std::filesystem;
-  if (!fs::is_directory(path)) return file_bytes(path);
-  uint64_t bytes = 0;
-  for (const auto& entry : fs::recursive_directory_iterator(path)) {
-    if (entry.is_regular_file()) bytes += entry.file_size();
-  }
-  return bytes;
-}
-
 nlohmann::json check_to_json(const app::ExportCheck& check) {
   if (check.runs == 0) return {{"runtime", check.runtime}, {"operations", check.operations}};
   return {{"runtime", check.runtime}, {"runs", check.runs}, {"largest_relative_difference", check.largest}};
@@ -218,7 +208,7 @@ app::ExportChecks checked(const ExportFlags& flags, const ExportFormat& format, 
 }
 
 void show(const ExportFlags& flags, const ExportFormat& format, const app::ExportChecks& checks) {
-  const uint64_t bytes = bytes_of(flags.out);
+  const uint64_t bytes = app::bytes_of_files(flags.out);
   const auto [words, values] = format.about(flags);
   if (flags.json) {
     nlohmann::json json = {{"file", flags.out}, {"bytes", bytes}};

@@ -49,7 +49,9 @@ void take_size(const std::string& text, std::map<std::string, int64_t>& sizes) {
                                "expected the name of a dimension and its largest size, as time=512, "
                                "got " +
                                    text);
-  sizes[text.substr(0, sign)] = std::stoll(digits);
+  if (!sizes.emplace(text.substr(0, sign), std::stoll(digits)).second)
+    throw CLI::ValidationError("--size",
+                               "expected each dimension once, got '" + text.substr(0, sign) + "' again");
 }
 
 /// --shape; `given` tells whether it was.

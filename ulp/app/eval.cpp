@@ -1,6 +1,7 @@
 #include "ulp/app/eval.h"
 
 #include "ulp/app/data.h"
+#include "ulp/app/exchange_file.h"
 #include "ulp/app/network_form.h"
 #include "ulp/app/runnable.h"
 #include "ulp/base/error.h"
@@ -36,7 +37,7 @@ Trial make_trial(const EvalOptions& options) {
     expect_asked_sizes(options.script_spec, *stored, options.model);
     trial.spec = *stored;
     trial.kind = "LibTorch";
-    trial.forward = load_network(options.model).forward;
+    trial.forward = load_network(options.model, with_sizes_of(ModelSpec(), options.script_spec)).forward;
   } else {
     const Runnable model = load_runnable(options.model, options.script_spec,
                                          {.threads = options.threads, .error_budget = options.error_budget});

@@ -102,8 +102,32 @@ bool is_gguf_file(const std::filesystem::path& path) {
   return head == "GGUF";
 }
 
+namespace {
+
+/// What `ulp export` has put beside the program.
+std::optional<ModelSpec> archive_spec(const std::filesystem::path& path) {
+  const io::ZipArchive archive(path, "app.load_model_file", "a .pt2 archive");
+  for (const io::ZipEntry& entry : archive.entries()) {
+    if (!entry.name.ends_with(std::string("/extra/") + kModelSpecKey)) continue;
+    const std::unique_ptr<io::ZipReader> reader = archive.open(entry);
+    std::string text(reader->left(), '\0');
+    reader->read(text.data(), text.size());
+    reader->expect_end();
+    return ModelSpec::from_json(text);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+ModelSpec with_sizes_of(const std::optional<ModelSpec>& stored, const ModelSpec& like) {
+  ModelSpec spec = stored.value_or(like);
+  spec.sizes = like.sizes;
+  return spec;
+}
+
 std::optional<ModelSpec> exchange_spec(const std::filesystem::path& path) {
-  if (is_pt2_file(path)) return std::nullopt;
+  if (is_pt2_file(path)) return archive_spec(path);
   const auto metadata = readers().onnx_metadata(path);
   const auto found = metadata.find(kModelSpecKey);
   return found == metadata.end() ? std::nullopt : std::optional(ModelSpec::from_json(found->second));
@@ -121,9 +145,7 @@ std::shared_ptr<graph::GraphModule> load_exchange_graph(const std::filesystem::p
 
 LoadedModel load_exchange(const std::filesystem::path& path, const ModelSpec& like) {
   const std::optional<ModelSpec> stored = exchange_spec(path);
-  ModelSpec read = stored ? *stored : like;
-  read.sizes = like.sizes;
-  const auto graph = load_exchange_graph(path, read, ExchangeUse::inference);
+  const auto graph = load_exchange_graph(path, with_sizes_of(stored, like), ExchangeUse::inference);
   return {.spec = stored ? *stored : described(path, graph->graph(), like),
           .forward = [graph](const at::Tensor& x) { return graph->forward(x); },
           .graph = graph};

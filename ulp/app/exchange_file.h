@@ -29,8 +29,11 @@ ULP_API bool is_pt2_file(const std::filesystem::path& path);
 /// True for such an archive, and for a file that begins as ONNX files do, or is named so; false for another and for none.
 ULP_API bool is_exchange_file(const std::filesystem::path& path);
 
-/// The description that `ulp export` wrote into an ONNX file; nothing in a file of another writer. Throws FileError for a
-/// damaged ONNX file.
+/// `stored`, or `like` where there is none, with the sizes of free dimensions that `like` asks for.
+ULP_API ModelSpec with_sizes_of(const std::optional<ModelSpec>& stored, const ModelSpec& like);
+
+/// The description that `ulp export` wrote into an ONNX file or a .pt2 archive; nothing in a file of another writer. Throws FileError
+/// for a damaged file.
 ULP_API std::optional<ModelSpec> exchange_spec(const std::filesystem::path& path);
 
 /// The graph, of ONNX with a free batch where the nodes can have one, of an archive as it was exported; weights of images lie in memory as those of

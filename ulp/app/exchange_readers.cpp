@@ -121,11 +121,7 @@ FileContents listed_contents(const std::filesystem::path& path) {
     contents.tensors.add_row(
         {one.name, one.type, shape.empty() ? "scalar" : shape, static_cast<double>(one.bytes), one.use});
   }
-  if (!package) contents.bytes = std::filesystem::file_size(path);
-  if (package) {
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(path))
-      contents.bytes += entry.is_regular_file() ? entry.file_size() : 0;
-  }
+  contents.bytes = bytes_of_files(path);
   return contents;
 }
 

@@ -178,8 +178,8 @@ result = {"runtime": "LiteRT " + ai_edge_litert.__version__, "largest": largest 
 print(json.dumps({"results": [result], "missing": []}))
 )py";
 
-/// The same with an archive of torch.export; the task names the number of threads, too. Numbers that are equal differ by nothing,
-/// infinities and NaN among them. It imports torch alone.
+/// Runs a .pt2 archive in PyTorch as the judges above run their files; the task names the number of threads, too. Equal numbers differ by
+/// nothing, infinities and NaN among them. It imports torch alone.
 inline constexpr const char* kPt2Judge = R"py(import json
 import sys
 

@@ -162,7 +162,26 @@ FileContents published_contents(const std::filesystem::path& path, const ModelSp
 
 }  // namespace
 
+uint64_t bytes_of_files(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) {
+    const uint64_t bytes = std::filesystem::file_size(path, error);
+    if (error) fail_file("app.bytes_of_files", "could not read '", path.string(), "': ", error.message());
+    return bytes;
+  }
+  uint64_t bytes = 0;
+  std::filesystem::recursive_directory_iterator entry(path, error);
+  for (; !error && entry != std::filesystem::recursive_directory_iterator(); entry.increment(error)) {
+    if (entry->is_regular_file(error) && !error) bytes += entry->file_size(error);
+    if (error) break;
+  }
+  if (error)
+    fail_file("app.bytes_of_files", "could not read all of '", path.string(), "': ", error.message());
+  return bytes;
+}
+
 FileContents read_contents(const std::filesystem::path& path, const ModelSpec& like) {
+  expect_named_sizes(like, path);
   if (is_tflite_file(path) || is_coreml_package(path))
     return exchange_files.functions(kReadContentsWhere).listed_contents(path);
   if (is_exchange_file(path)) return exchange_contents(path, like);
@@ -194,7 +213,11 @@ bool is_reference_network(const std::string& name) {
 }
 
 std::shared_ptr<graph::GraphModule> graph_of(const std::string& network_or_file, ModelSpec spec) {
+  if (is_tflite_file(network_or_file) || is_coreml_package(network_or_file))
+    fail_file("app.graph_of", "expected a file that is read as a graph, got '", network_or_file,
+              "', whose operators and tensors alone are shown");
   if (!is_reference_network(network_or_file)) return load_model_file(network_or_file, spec).graph;
+  expect_named_sizes(spec, network_or_file);
   spec.name = network_or_file;
   auto model = models::make_model(spec.name, {spec.in_channels, spec.num_classes, spec.image_size});
   return capture_model(*model, spec);

@@ -14,6 +14,9 @@
 
 namespace ulp::app {
 
+/// Bytes of a file, or of all files of a folder. Throws FileError where they cannot be read.
+ULP_API uint64_t bytes_of_files(const std::filesystem::path& path);
+
 /// What a safetensors file holds, of which an engine file is one, an ONNX, .pt2, GGUF or TensorFlow Lite file, a Core ML
 /// package, or published weights.
 struct FileContents {

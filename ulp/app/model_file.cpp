@@ -276,10 +276,14 @@ LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& 
   return loaded;
 }
 
-void expect_asked_sizes(const ModelSpec& asked, const ModelSpec& found, const std::filesystem::path& path) {
+void expect_named_sizes(const ModelSpec& asked, const std::filesystem::path& path) {
   if (!asked.sizes.empty() && !is_exchange_file(path))
     fail("app.load_model_file", "expected --size beside an ONNX file or a .pt2 archive, got '", path.string(),
          "'");
+}
+
+void expect_asked_sizes(const ModelSpec& asked, const ModelSpec& found, const std::filesystem::path& path) {
+  expect_named_sizes(asked, path);
   if (!asked.asked) return;
   const bool same = found.kind == NetworkKind::image && asked.in_channels == found.in_channels &&
                     asked.image_size == found.image_size && asked.width() == found.width();
@@ -334,7 +338,8 @@ ModelSpec spec_for_file(const std::filesystem::path& path, ModelSpec like) {
 
 Network load_network(const std::filesystem::path& path, const ModelSpec& like, PublishedFit fit) {
   if (is_exchange_file(path))
-    return network_of(load_exchange_graph(path, exchange_spec(path).value_or(like), ExchangeUse::training));
+    return network_of(
+        load_exchange_graph(path, with_sizes_of(exchange_spec(path), like), ExchangeUse::training));
   if (is_published_file(path, like.network)) return load_published_model(path, like, fit).network;
   if (is_zip_file(path)) return network_of(load_script(path, like).graph);
   const auto [spec, is_graph] = expect_stored(path);

@@ -92,7 +92,7 @@ struct LoadedModel {
 ULP_API void save_model_file(const std::filesystem::path& path, const torch::nn::Module& model,
                              const ModelSpec& spec);
 
-/// The spec of a file of save_model_file(), of an ONNX file of `ulp export`, or of published weights with a config.json; nothing for
+/// The spec of a file of save_model_file(), of an ONNX file or .pt2 archive of `ulp export`, or of published weights with a config.json; nothing for
 /// files without one and of other kinds. Throws FileError for a file that is missing or damaged.
 ULP_API std::optional<ModelSpec> read_model_spec(const std::filesystem::path& path);
 
@@ -117,6 +117,8 @@ enum class PublishedFit {
 ULP_API Network load_network(const std::filesystem::path& path, const ModelSpec& like = {},
                              PublishedFit fit = PublishedFit::exact);
 
+/// Throws ulp::Error where somebody asked for sizes of free dimensions beside a file that has none.
+ULP_API void expect_named_sizes(const ModelSpec& asked, const std::filesystem::path& path);
 /// Throws FileError where somebody asked for other sizes than those of the network in the file.
 ULP_API void expect_asked_sizes(const ModelSpec& asked, const ModelSpec& found,
                                 const std::filesystem::path& path);

@@ -74,7 +74,7 @@ Opened open(const RunOptions& options) {
     if (options.script_spec.asked)
       fail(kRunWhere, "expected no --shape beside the engine file '", options.model,
            "', which says itself what it takes");
-    expect_asked_sizes(options.script_spec, {}, options.model);
+    expect_named_sizes(options.script_spec, options.model);
     return open_engine(runtime::Plan::load(options.model), options);
   }
   const LoadedModel model = load_model_file(options.model, options.script_spec);
