@@ -8,15 +8,16 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -61,6 +62,8 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+using Json = nlohmann::ordered_json;
+
 struct Options {
   std::string model = "bert-base";
   int64_t batch = 32, length = 128, turns = 5;
@@ -69,6 +72,14 @@ struct Options {
   std::string json = {};
   bool machine = false;
 };
+
+int64_t number(const std::string& what, const std::string& text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < 1)
+    ulp::fail("gpu_bench", "expected a whole number from 1 on for ", what, ", got '", text, "'");
+  return number;
+}
 
 Options parse(int argc, char** argv) {
   Options options;
@@ -82,7 +93,7 @@ Options parse(int argc, char** argv) {
     if (word == "--machine") {
       options.machine = true;
     } else if (word == "--seconds") {
-      options.seconds = std::stod(value());
+      options.seconds = static_cast<double>(number(word, value()));
     } else if (word == "--json") {
       options.json = value();
     } else if (word == "--ways") {
@@ -95,60 +106,39 @@ Options parse(int argc, char** argv) {
         ulp::fail("gpu_bench", "expected bert-base or bert-large, got '", word, "'");
       options.model = word;
     } else {
-      (positional == 2 ? options.batch : positional == 3 ? options.length : options.turns) = std::stoll(word);
+      (positional == 2   ? options.batch
+       : positional == 3 ? options.length
+                         : options.turns) = number("batch, length or turns", word);
     }
   }
   return options;
 }
 
-/// Writes lines of a JSON object: names and values that need no escapes.
-class Json {
- public:
-  explicit Json(const std::string& file) {
-    if (!file.empty()) out_.open(file);
-    out_ << "{";
-  }
-  ~Json() { out_ << "\n}\n"; }
-  void field(std::string_view name, std::string_view value) { raw(name) << '"' << value << '"'; }
-  void field(std::string_view name, double value) { raw(name) << value; }
-  void array(std::string_view name, const std::vector<std::string>& objects) {
-    raw(name) << '[';
-    for (size_t i = 0; i < objects.size(); ++i) out_ << (i ? ",\n  {" : "\n  {") << objects[i] << '}';
-    out_ << ']';
-  }
-
- private:
-  std::ostream& raw(std::string_view name) {
-    out_ << (first_ ? "\n \"" : ",\n \"") << name << "\": ";
-    first_ = false;
-    return out_;
-  }
-  std::ofstream out_;
-  bool first_ = true;
-};
-
-template <typename... Parts>
-std::string text(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return out.str();
+/// Nothing where no file is asked for.
+void write_json(const Options& options, const Json& json) {
+  if (options.json.empty()) return;
+  std::ofstream out(options.json);
+  out << json.dump(1) << std::endl;
+  if (!out) ulp::fail("gpu_bench", "could not write '", options.json, "'");
 }
 
 int show_machine(const Options& options) {
-  Json json(options.json);
-  json.field("libtorch", TORCH_VERSION);
-  json.field("gpus_of_libtorch", static_cast<double>(torch::cuda::device_count()));
+  Json json = {{"libtorch", TORCH_VERSION},
+               {"gpus_of_libtorch", torch::cuda::device_count()},
+               {"gpus", Json::array()}};
   std::printf("LibTorch %s sees %zu GPUs\n", TORCH_VERSION, static_cast<size_t>(torch::cuda::device_count()));
-  std::vector<std::string> gpus;
   for (const ulp::measure::Gpu& gpu : ulp::measure::nvidia_gpus()) {
     std::printf("%s, %.0f GiB, compute capability %d.%d, %d multiprocessors, %.0f MHz\n", gpu.name.c_str(),
                 gpu.memory_bytes / 0x1p30, gpu.capability / 10, gpu.capability % 10, gpu.multiprocessors,
                 gpu.clock_hz / 1e6);
-    gpus.push_back(text("\"name\": \"", gpu.name, "\", \"memory_bytes\": ", std::llround(gpu.memory_bytes),
-                        ", \"capability\": ", gpu.capability, ", \"multiprocessors\": ", gpu.multiprocessors,
-                        ", \"clock_hz\": ", gpu.clock_hz, ", \"bandwidth\": ", gpu.bandwidth));
+    json["gpus"].push_back({{"name", gpu.name},
+                            {"memory_bytes", std::llround(gpu.memory_bytes)},
+                            {"capability", gpu.capability},
+                            {"multiprocessors", gpu.multiprocessors},
+                            {"clock_hz", gpu.clock_hz},
+                            {"bandwidth", gpu.bandwidth}});
   }
-  json.array("gpus", gpus);
+  write_json(options, json);
   return 0;
 }
 
@@ -239,20 +229,17 @@ int run(const Options& options) {
   std::printf("%s, %lld texts of %lld tokens\n%-26s %10s %9s %10s\n", name.c_str(),
               static_cast<long long>(batch), static_cast<long long>(length), "precision", "ms a step",
               "speedup", "peak MiB");
-  Json json(options.json);
-  json.field("model", name);
-  json.field("batch", static_cast<double>(batch));
-  json.field("length", static_cast<double>(length));
-  json.field("turns", static_cast<double>(ways[0].seconds.size()));
-  std::vector<std::string> lines;
+  Json json = {{"model", name},         {"batch", batch},
+               {"length", length},      {"turns", ways[0].seconds.size()},
+               {"ways", Json::array()}, {"fp8_products", Json::array()}};
   for (const Way& way : ways) {
-    lines.push_back(text("\"way\": \"", way.name, "\", \"seconds\": ", median(way.seconds), ", \"speedup\": ",
-                         median(ways[0].seconds) / median(way.seconds), ", \"peak_bytes\": ", way.peak));
+    json["ways"].push_back({{"way", way.name},
+                            {"seconds", median(way.seconds)},
+                            {"speedup", median(ways[0].seconds) / median(way.seconds)},
+                            {"peak_bytes", way.peak}});
     std::printf("%-26s %10.2f %9.2f %10.0f\n", way.name.c_str(), median(way.seconds) * 1e3,
                 median(ways[0].seconds) / median(way.seconds), static_cast<double>(way.peak) / 0x1p20);
   }
-  json.array("ways", lines);
-  lines.clear();
   std::map<std::tuple<int64_t, int64_t, int64_t, std::string>, ulp::amp::Fp8ProductChoice> products;
   for (const ulp::amp::Fp8ProductChoice& choice : ulp::amp::fp8_product_choices())
     products.try_emplace({choice.rows, choice.inner, choice.columns, std::string(ulp::word_of(choice.role))},
@@ -260,15 +247,17 @@ int run(const Options& options) {
   std::printf("%8s %8s %8s %-16s %14s %12s\n", "rows", "inner", "columns", "product", "_scaled_mm us",
               "emulated us");
   for (const auto& [key, choice] : products) {
-    lines.push_back(text("\"rows\": ", choice.rows, ", \"inner\": ", choice.inner,
-                         ", \"columns\": ", choice.columns, ", \"product\": \"", std::get<3>(key),
-                         "\", \"native_seconds\": ", choice.native_seconds,
-                         ", \"emulated_seconds\": ", choice.emulated_seconds));
+    json["fp8_products"].push_back({{"rows", choice.rows},
+                                    {"inner", choice.inner},
+                                    {"columns", choice.columns},
+                                    {"product", std::get<3>(key)},
+                                    {"native_seconds", choice.native_seconds},
+                                    {"emulated_seconds", choice.emulated_seconds}});
     std::printf("%8lld %8lld %8lld %-16s %14.1f %12.1f\n", static_cast<long long>(choice.rows),
                 static_cast<long long>(choice.inner), static_cast<long long>(choice.columns),
                 std::get<3>(key).c_str(), choice.native_seconds * 1e6, choice.emulated_seconds * 1e6);
   }
-  json.array("fp8_products", lines);
+  write_json(options, json);
   return 0;
 }
 
