@@ -19,6 +19,7 @@ SETTINGS=(
   "threads-many|more threads than cores|OMP_NUM_THREADS=$((2 * $(nproc) + 1))"
   "busy|beside processes that keep half of the cores busy|"
   "long|ULP_LONG_TESTS: files of fuzzing once more, each installed header alone, fetched sources|"
+  "parts|libulp linked without each of the parts that a build may leave out, and without all|"
   "torch-$OLD_TORCH|the sources compiled with the headers of LibTorch $OLD_TORCH|"
 )
 
@@ -117,6 +118,27 @@ run_long() {
   clean_up
 }
 
+# Each part off by itself, then all: everything that is left has to be there at the link. The compiler is the system's.
+run_parts() {
+  local name=$1 log=$results/$1.log start off part status option options parts
+  mapfile -t parts < <(sed -n 's/^option(\(ULP_WITH_[A-Z0-9]*\) .*/\1/p' cmake/UlpComponents.cmake)
+  : >"$log"
+  for off in "${parts[@]}" all; do
+    options=() start=$SECONDS status=failed
+    for part in "${parts[@]}"; do
+      option=ON
+      [ "$off" != "$part" ] && [ "$off" != all ] || option=OFF
+      [ "$off$part" != ULP_WITH_MEMORYULP_WITH_DISTRIBUTED ] || option=OFF  # which needs it
+      options+=("-D$part=$option")
+    done
+    if cmake --preset release -B build/parts "${options[@]}" -DCMAKE_SHARED_LINKER_FLAGS=-Wl,--no-undefined >>"$log" 2>&1 &&
+      cmake --build build/parts --parallel "$jobs" --target ulp ulp_demo >>"$log" 2>&1 && build/parts/bin/ulp-demo formats 0.1 >>"$log"; then
+      status=passed
+    fi
+    printf 'without_%s\t%s\t%s\n' "$off" "$status" "$((SECONDS - start))" >>"$results/$name.tsv"
+  done
+}
+
 # The headers of a wheel, of whatever kind pip gets: those for GPUs are the same.
 old_torch_headers() {
   local folder=.deps/libtorch-$OLD_TORCH staging=.deps/libtorch-$OLD_TORCH.new
@@ -208,6 +230,7 @@ for setting in "${SETTINGS[@]}"; do
       run_tests busy ""
       clean_up ;;
     long) run_long ;;
+    parts) run_parts "$name" ;;
     torch-*) run_old_torch "$name" ;;
     *) run_tests "$name" "$environment" ;;
   esac
