@@ -22,6 +22,7 @@
 #include "ulp/exchange/gguf.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/published_weights.h"
+#include "ulp/report/format.h"
 
 namespace ulp::cli {
 
@@ -207,16 +208,30 @@ app::ExportChecks checked(const ExportFlags& flags, const ExportFormat& format, 
   }
 }
 
-void show(const ExportFlags& flags, const ExportFormat& format, const app::ExportChecks& checks) {
+nlohmann::json fixed_to_json(const app::FixedDimension& fixed) {
+  return {{"input", fixed.input}, {"dimension", fixed.name}, {"size", fixed.size}};
+}
+
+void show(const app::FixedDimension& fixed) {
+  const std::string name = report::clean_line(fixed.name);
+  std::cout << "'" << name << "' of input '" << report::clean_line(fixed.input) << "' is fixed at "
+            << fixed.size << ": the model leaves it free; --shape fixes another size, --size " << name
+            << "=N leaves it free up to N\n";
+}
+
+void show(const ExportFlags& flags, const ExportFormat& format, const app::LoadedModel& model,
+          const app::ExportChecks& checks) {
   const uint64_t bytes = app::bytes_of_files(flags.out);
   const auto [words, values] = format.about(flags);
   if (flags.json) {
     nlohmann::json json = {{"file", flags.out}, {"bytes", bytes}};
     json.update(values);
+    for (const app::FixedDimension& fixed : model.fixed) json["fixed"].push_back(fixed_to_json(fixed));
     for (const app::ExportCheck& check : checks.done) json["checks"].push_back(check_to_json(check));
     return print_json(json);
   }
   std::cout << "wrote " << flags.out << ": " << words << ", " << bytes << " bytes\n";
+  for (const app::FixedDimension& fixed : model.fixed) show(fixed);
   for (const app::ExportCheck& check : checks.done) show(check);
   for (const std::string& missing : checks.missing) std::cout << missing << '\n';
 }
@@ -253,7 +268,7 @@ void run(const ExportFlags& flags, const CLI::App& command) {
   check_integer_io(flags, *model.graph);
   format.write(flags, *model.graph, {{app::kModelSpecKey, model.spec.to_json()}});
   const app::ExportChecks checks = checked(flags, format, *model.graph);
-  show(flags, format, checks);
+  show(flags, format, model, checks);
   expect_close(flags, *model.graph, checks);
 }
 

@@ -92,6 +92,29 @@ TEST_F(Export, TakesArchivesOfTorchExport) {
   EXPECT_EQ(shop_->ulp("export renamed.bin --out r.onnx").code, 0);
 }
 
+TEST_F(Export, SaysWhichSizesOfImagesItFixes) {
+  // y = Relu(x) of x [batch, 2, H, 10].
+  const std::string digits =
+      "080812003a570a0c0a0178120179220452656c751201675a210a0178121c0a1a080112160a07120562617463680a0208020a"
+      "031201480a02080a62210a0179121c0a1a080112160a07120562617463680a0208020a031201480a02080a42040a001011";
+  std::string bytes;
+  for (size_t i = 0; i < digits.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
+  write_file(*shop_ / "images.onnx", bytes);
+  const std::string line = "'H' of input 'x' is fixed at ";
+  const Outcome usual = shop_->ulp("export images.onnx --out fixed.onnx");
+  ASSERT_EQ(usual.code, 0) << usual.err;
+  EXPECT_NE(usual.out.find(line + "28: the model leaves it free"), std::string::npos) << usual.out;
+  const Outcome asked = shop_->ulp("export images.onnx --shape 2,40,10 --out fixed.onnx --json");
+  ASSERT_EQ(asked.code, 0) << asked.err;
+  const nlohmann::json right = {{{"input", "x"}, {"dimension", "H"}, {"size", 40}}};
+  EXPECT_EQ(nlohmann::json::parse(asked.out)["fixed"], right);
+  const Outcome free = shop_->ulp("export images.onnx --size H=64 --out free.onnx");
+  ASSERT_EQ(free.code, 0) << free.err;
+  EXPECT_EQ(free.out.find(line), std::string::npos) << free.out;
+  EXPECT_EQ(shop_->ulp("export m.safetensors --out m.onnx").out.find("is fixed at"), std::string::npos);
+}
+
 TEST_F(Export, WritesCoreMlPackages) {
   const Outcome made = shop_->ulp("export m.safetensors --to coreml --int8-weights --out m.mlpackage --json");
   ASSERT_EQ(made.code, 0) << made.err;

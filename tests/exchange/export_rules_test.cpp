@@ -110,6 +110,30 @@ TEST(ExportRules, RoundKeepsItsDecimals) {
   EXPECT_ERROR(exchange::export_onnx(*module, {.fp16 = true}), "expected decimals whose power of ten");
 }
 
+TEST(ExportRules, PowersOfInt64AreProductsInTensorFlowLite) {
+  const torch::NoGradGuard no_grad;
+  const at::Tensor x = torch::tensor({1, -2, 3, 0, 7, 1000003}, torch::kLong).view({2, 3});
+  for (const int64_t exponent : {1, 2, 3, 4, 5, 6, 7, 8, 13}) {
+    const Module module = captured_function([=](const at::Tensor& one) { return one.pow(exponent); }, x);
+    EXPECT_TRUE(torch::equal(module->forward(x), from_tflite(module, x))) << exponent;
+  }
+  const auto refusal = [&](const Body& body) {
+    return error_of([&] { exchange::export_tflite(*captured_function(body, x)); });
+  };
+  const std::string expected = "expected float32, int32, or int64 to the power of a number from 1 to";
+  EXPECT_SAYS(refusal([](const at::Tensor& one) { return one.pow(0); }), expected);
+  EXPECT_SAYS(refusal([](const at::Tensor& one) { return one.pow(one.abs()); }), expected);
+  EXPECT_SAYS(refusal([](const at::Tensor& one) { return at::pow(2, one.abs()); }), expected);
+}
+
+TEST(ExportRules, InputsOfATypeThatTensorFlowLiteHasNotAreRefused) {
+  const at::Tensor x = torch::ones({2, 3}, torch::kByte);
+  const Module module = captured_function([](const at::Tensor& one) { return one + one; }, x);
+  const std::string error = error_of([&] { exchange::export_tflite(*module); });
+  EXPECT_SAYS(error, "[exchange.export_tflite] input '");
+  EXPECT_SAYS(error, "expected numbers of float32, int8, int32, int64 or bool, got Byte");
+}
+
 TEST(ExportRules, SoftplusOfAnotherThresholdIsSpelledOutOrRefused) {
   const at::Tensor x = torch::randn({4, 6});
   const Module module =

@@ -132,6 +132,71 @@ TEST(ExportSpelled, ReductionsAndOrders) {
   expect_same_numbers("scatter", scattered, x);
 }
 
+/// Of opset 17 and of the newest: bit for bit but for roundings, NaN and infinities where the graph has them.
+void expect_same_limits(const std::string& name, const Body& body, const at::Tensor& x) {
+  const torch::NoGradGuard no_grad;
+  const auto module = captured_function(body, x);
+  const at::Tensor right = module->forward(x);
+  for (const int64_t opset : {17, 21}) {
+    const auto back = exchange::import_onnx(exchange::export_onnx(*module, {.opset = opset}), "model.onnx");
+    const at::Tensor ours = back->forward(x);
+    EXPECT_EQ(ours.scalar_type(), right.scalar_type()) << name;
+    EXPECT_TRUE(torch::allclose(ours, right, kNearlyEqual, 0, /*equal_nan=*/true))
+        << name << ", opset " << opset << '\n'
+        << ours << '\n'
+        << right;
+  }
+}
+
+TEST(ExportSpelled, LogSumExpOfInfiniteRows) {
+  constexpr float kMany = std::numeric_limits<float>::infinity(),
+                  kNan = std::numeric_limits<float>::quiet_NaN();
+  const at::Tensor x = torch::tensor({-kMany, -kMany, -kMany, kMany, 1.0F, 2.0F, kMany, kMany, -kMany, -kMany,
+                                      3.0F, 300.0F, kNan, kMany, 1.0F, 90.0F, 90.0F, 90.0F})
+                           .view({6, 3});
+  for (const bool keep : {false, true}) {
+    expect_same_limits(
+        "rows", [=](const at::Tensor& v) { return at::logsumexp(v, {1}, keep); }, x);
+    expect_same_limits(
+        "two dimensions",
+        [=](const at::Tensor& v) {
+          return at::logsumexp(v.unsqueeze(2), {1, -1}, keep);
+        },
+        x);
+  }
+  const at::Tensor integers = torch::tensor({1, 2, 3, 100, 200, 300}, torch::kLong).view({2, 3});
+  expect_same_limits(
+      "integers", [](const at::Tensor& v) { return at::logsumexp(v, {-1}, true); }, integers);
+}
+
+TEST(ExportSpelled, FunctionsOfIntegers) {
+  const at::Tensor x = torch::tensor({1, 0, -3, 2, 7, -1}, torch::kLong).view({2, 3});
+  const std::vector<std::pair<std::string, Body>> bodies = {
+      {"exp", [](const at::Tensor& v) { return at::exp(v); }},
+      {"sigmoid", [](const at::Tensor& v) { return at::sigmoid(v); }},
+      {"erf", [](const at::Tensor& v) { return at::erf(v); }},
+      {"atan", [](const at::Tensor& v) { return at::atan(v); }},
+      {"log", [](const at::Tensor& v) { return at::log(v); }},
+      {"rsqrt", [](const at::Tensor& v) { return at::rsqrt(v); }},
+      {"reciprocal", [](const at::Tensor& v) { return at::reciprocal(v); }},
+      {"relu", [](const at::Tensor& v) { return at::relu(v); }},
+      {"abs", [](const at::Tensor& v) { return at::abs(v); }},
+      {"neg", [](const at::Tensor& v) { return at::neg(v); }},
+      {"sign", [](const at::Tensor& v) { return at::sign(v); }},
+      {"square", [](const at::Tensor& v) { return at::square(v); }},
+      {"round", [](const at::Tensor& v) { return at::round(v) + 1; }},
+      {"floor", [](const at::Tensor& v) { return at::floor(v) + 1; }},
+      {"ceil", [](const at::Tensor& v) { return at::ceil(v) + 1; }},
+      {"clamp", [](const at::Tensor& v) { return at::clamp(v, -1, 5); }},
+      {"clamp by floats", [](const at::Tensor& v) { return at::clamp(v, -0.5, 5.5); }},
+      {"sum", [](const at::Tensor& v) { return at::sum(v.to(torch::kInt), {1}); }},
+      {"prod", [](const at::Tensor& v) { return at::prod(v.to(torch::kInt), 1); }},
+      {"any", [](const at::Tensor& v) { return at::any(v, 1); }},
+      {"all of bytes", [](const at::Tensor& v) { return at::all(v.to(torch::kByte), 1); }},
+      {"logical_not", [](const at::Tensor& v) { return at::logical_not(v); }}};
+  for (const auto& [name, body] : bodies) expect_same_limits(name, body, x);
+}
+
 TEST(ExportSpelled, Images) {
   torch::manual_seed(3);
   const at::Tensor x = torch::randn({2, 4, 6, 8});

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "error_of.h"
+#include "onnx_case.h"
 #include "onnx_message.h"
 #include "ulp/exchange/export_onnx.h"
 #include "ulp/graph/capture/capture.h"
@@ -208,6 +209,24 @@ TEST(ImportOnnx, AFixedBatchIsFreedWhereAsked) {
             4);
   EXPECT_EQ(import_onnx(fixed, "model.onnx", {.free_batch = true})->forward(torch::ones({1, 2, 3})).size(1),
             6);
+}
+
+TEST(ImportOnnx, SizesOfImagesThatAreFixedAreSaid) {
+  OnnxCase file;
+  file.input("x", {-1, 2, -2, 10}).node("Relu", {"x"}, {"y"}).output("y");
+  std::vector<exchange::FixedSize> fixed;
+  exchange::OnnxImportOptions options{.image_size = 28, .free_batch = true};
+  options.on_fixed_size = [&](const exchange::FixedSize& one) { fixed.push_back(one); };
+  EXPECT_TRUE(file.import(18, options)->graph().free.empty());
+  ASSERT_EQ(fixed.size(), 1);
+  EXPECT_EQ(fixed[0].input, "x");
+  EXPECT_EQ(fixed[0].name, "time");
+  EXPECT_EQ(fixed[0].size, 28);
+  // One that somebody named stays free.
+  options.sizes["time"] = {.max = 40};
+  fixed.clear();
+  EXPECT_EQ(file.import(18, options)->graph().free.at(0).max, 40);
+  EXPECT_TRUE(fixed.empty());
 }
 
 TEST(ImportOnnx, ResultsKeepTheirNames) {

@@ -19,7 +19,7 @@ namespace ulp::app {
 struct ExchangeFiles {
   std::map<std::string, std::string> (*onnx_metadata)(const std::filesystem::path& path);
   std::shared_ptr<graph::GraphModule> (*load_onnx)(const std::filesystem::path& path, const ModelSpec& like,
-                                                   ExchangeUse use);
+                                                   ExchangeUse use, std::vector<FixedDimension>& fixed);
   std::shared_ptr<graph::GraphModule> (*load_pt2)(const std::filesystem::path& path, const ModelSpec& like);
   ModelSpec (*gguf_spec)(const std::filesystem::path& path);
   PublishedModel (*load_gguf)(const std::filesystem::path& path);

@@ -133,22 +133,34 @@ std::optional<ModelSpec> exchange_spec(const std::filesystem::path& path) {
   return found == metadata.end() ? std::nullopt : std::optional(ModelSpec::from_json(found->second));
 }
 
-std::shared_ptr<graph::GraphModule> load_exchange_graph(const std::filesystem::path& path,
-                                                        const ModelSpec& like, ExchangeUse use) {
+namespace {
+
+std::shared_ptr<graph::GraphModule> read_exchange(const std::filesystem::path& path, const ModelSpec& like,
+                                                  ExchangeUse use, std::vector<FixedDimension>& fixed) {
   std::shared_ptr<graph::GraphModule> graph =
-      is_pt2_file(path) ? readers().load_pt2(path, like) : readers().load_onnx(path, like, use);
+      is_pt2_file(path) ? readers().load_pt2(path, like) : readers().load_onnx(path, like, use, fixed);
   models::to_channels_last(*graph);
   graph->recompile();
   graph->eval();
   return graph;
 }
 
+}  // namespace
+
+std::shared_ptr<graph::GraphModule> load_exchange_graph(const std::filesystem::path& path,
+                                                        const ModelSpec& like, ExchangeUse use) {
+  std::vector<FixedDimension> unasked;
+  return read_exchange(path, like, use, unasked);
+}
+
 LoadedModel load_exchange(const std::filesystem::path& path, const ModelSpec& like) {
   const std::optional<ModelSpec> stored = exchange_spec(path);
-  const auto graph = load_exchange_graph(path, with_sizes_of(stored, like), ExchangeUse::inference);
+  std::vector<FixedDimension> fixed;
+  const auto graph = read_exchange(path, with_sizes_of(stored, like), ExchangeUse::inference, fixed);
   return {.spec = stored ? *stored : described(path, graph->graph(), like),
           .forward = [graph](const at::Tensor& x) { return graph->forward(x); },
-          .graph = graph};
+          .graph = graph,
+          .fixed = std::move(fixed)};
 }
 
 }  // namespace ulp::app

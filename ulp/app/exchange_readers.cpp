@@ -47,13 +47,16 @@ std::shared_ptr<graph::GraphModule> with_sizes(std::shared_ptr<graph::GraphModul
 }
 
 std::shared_ptr<graph::GraphModule> load_onnx(const std::filesystem::path& path, const ModelSpec& like,
-                                              ExchangeUse use) {
+                                              ExchangeUse use, std::vector<FixedDimension>& fixed) {
   exchange::OnnxImportOptions options;
   options.free_batch = true;
   // Values are counted in 8 bytes each, weights among them.
   options.max_bytes = std::max(options.max_bytes, 4 * bytes_on_disk(path));
   options.image_size = like.image_size;
   options.image_width = like.width();
+  options.on_fixed_size = [&fixed](const exchange::FixedSize& one) {
+    fixed.push_back({one.input, one.name, one.size});
+  };
   if (like.kind != NetworkKind::image) options.longest = like.max_length;
   if (use == ExchangeUse::training) options.qdq = exchange::QdqForm::fake;
   options.sizes = ranges_of(like);

@@ -80,11 +80,18 @@ ULP_API bool same_tokens(const ModelSpec& a, const ModelSpec& b);
 /// The key of safetensors and engine metadata under which a ModelSpec is stored.
 inline constexpr const char* kModelSpecKey = "ulp.model";
 
+/// A dimension of an input that the file leaves free and the tool gives one size.
+struct FixedDimension {
+  std::string input, name;  ///< of the input, and of the dimension
+  int64_t size = 0;
+};
+
 /// A model of either kind, ready to evaluate.
 struct LoadedModel {
   ModelSpec spec;
   train::Classifier forward;                  ///< eager, in eval mode
   std::shared_ptr<graph::GraphModule> graph;  ///< captured, in eval mode
+  std::vector<FixedDimension> fixed = {};     ///< of images in an ONNX file, by ModelSpec::image_size
 };
 
 /// Writes weights and spec, atomically; of a captured model (graph::GraphModule) its graph, too, so that what passes made of it

@@ -38,7 +38,11 @@ void write_graph(tflite::Builder& builder, const graph::Graph& graph) {
   };
   for (const graph::Value* input : graph.inputs()) {
     if (!input->meta) fail(kExportTfliteWhere, "expected input '", input->name, "' to have known sizes");
-    builder.add_input(*input->producer, *input);
+    try {
+      builder.add_input(*input->producer, *input);
+    } catch (const Refused& refused) {
+      fail(kExportTfliteWhere, "input '", input->name, "': ", refused.reason);
+    }
   }
   convert_graph(graph, {.where = kExportTfliteWhere,
                         .form = "TensorFlow Lite form",

@@ -139,6 +139,7 @@ std::shared_ptr<graph::GraphModule> captured(const FileModel& model, const OnnxI
   quant::average_on_codes(module->graph());
   name_results(module->graph(), model);
   module->recompile();
+  if (options.on_fixed_size) std::ranges::for_each(inputs.fixed, options.on_fixed_size);
   return module;
 }
 

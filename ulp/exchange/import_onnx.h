@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -51,6 +52,8 @@ struct ULP_API OnnxImportOptions {
   /// stay free.
   int64_t image_size = 0;
   int64_t image_width = 0;  ///< the width alone, where `image_size` is the height; 0: `image_size`
+  /// Called once for each dimension that `image_size` fixes, when the model is made; null: nobody asks.
+  std::function<void(const FixedSize&)> on_fixed_size = nullptr;
   /// Makes dimension 0 of every input the batch where the file has it as one and the same number, and the
   /// nodes can compute at other ones.
   bool free_batch = false;

@@ -2,8 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace ulp::exchange {
+
+/// A dimension of an input that a file leaves free and an import gives one size.
+struct FixedSize {
+  std::string input, name;  ///< of the input, and of the dimension
+  int64_t size = 0;
+};
 
 /// max 0: the size stays `min`.
 struct SizeRange {

@@ -17,8 +17,7 @@ std::string operand(Builder& builder, const Node& node, std::string_view argumen
     const std::string size = builder.sizes(node, {arg.batch});
     return type == at::kLong ? size : builder.cast(node, size, type);
   }
-  const std::string& name = builder.name_of(value);
-  return type_of(*value) == type ? name : builder.cast(node, name, type);
+  return builder.name_as(node, *value, type);
 }
 
 /// `op` of self and other, the second one times alpha, in the result's type.

@@ -80,6 +80,11 @@ const std::string& Builder::in(const graph::Node& node, std::string_view argumen
   return name_of(value_arg(node, argument));
 }
 
+std::string Builder::name_as(const graph::Node& node, const Value& value, at::ScalarType type) {
+  const std::string& name = name_of(&value);
+  return type_of(value) == type ? name : cast(node, name, type);
+}
+
 Names Builder::calls(const graph::Node& node, const std::string& op, size_t count, Names inputs,
                      Attributes attributes) {
   Names outputs;

@@ -11,11 +11,12 @@ namespace {
 
 using graph::Node;
 
+/// The first argument in the result's type: exp of integers, say, is a float.
 std::string x_of(Builder& builder, const Node& node) {
-  return builder.name_of(node.args.at(0).value);
+  return builder.name_as(node, *node.args.at(0).value, type_of(*node.output()));
 }
 
-/// Ops whose ONNX form is one operator without attributes.
+/// Ops whose ONNX form is one operator of one tensor, without attributes.
 struct Same {
   std::string_view op;
   const char* onnx;
@@ -29,14 +30,22 @@ constexpr Same kSame[] = {{"aten::relu", "Relu"},
                           {"aten::sqrt", "Sqrt"},
                           {"aten::abs", "Abs"},
                           {"aten::neg", "Neg"},
-                          {"aten::floor", "Floor"},
-                          {"aten::ceil", "Ceil"},
                           {"aten::sin", "Sin"},
                           {"aten::cos", "Cos"},
                           {"aten::erf", "Erf"},
                           {"aten::sign", "Sign"},
                           {"aten::sgn", "Sign"},
-                          {"aten::reciprocal", "Reciprocal"}};
+                          {"aten::reciprocal", "Reciprocal"},
+                          {"aten::tan", "Tan"},
+                          {"aten::asin", "Asin"},
+                          {"aten::acos", "Acos"},
+                          {"aten::atan", "Atan"},
+                          {"aten::sinh", "Sinh"},
+                          {"aten::cosh", "Cosh"},
+                          {"aten::asinh", "Asinh"},
+                          {"aten::acosh", "Acosh"},
+                          {"aten::atanh", "Atanh"},
+                          {"aten::selu", "Selu"}};
 
 void same(Builder& builder, const Node& node) {
   for (const auto& [op, onnx] : kSame) {
@@ -44,10 +53,13 @@ void same(Builder& builder, const Node& node) {
   }
 }
 
+/// round, floor and ceil. Integers stay as they are; ONNX has these operators of floats alone.
 void round(Builder& builder, const Node& node) {
   const Decimals decimals = decimals_of(node);
   const std::string x = x_of(builder, node);
-  if (decimals.power == 1) return builder.result(node, "Round", {x});
+  if (!at::isFloatingType(type_of(*node.output()))) return builder.alias(node.output(), x);
+  const char* whole = node.is("aten::floor") ? "Floor" : node.is("aten::ceil") ? "Ceil" : "Round";
+  if (decimals.power == 1) return builder.result(node, whole, {x});
   const std::string power = builder.scalar(decimals.power, type_of(*node.output()));
   const std::string scaled = builder.call(node, decimals.multiply ? "Mul" : "Div", {x, power});
   builder.result(node, decimals.multiply ? "Div" : "Mul", {builder.call(node, "Round", {scaled}), power});
@@ -142,10 +154,7 @@ void prelu(Builder& builder, const Node& node) {
 
 void softmax(Builder& builder, const Node& node) {
   const bool log = node.op().find("log") != std::string_view::npos;
-  const at::ScalarType type = type_of(*node.output());
-  const std::string x = x_of(builder, node);
-  const bool typed = type_of(*node.args.at(0).value) == type;
-  builder.result(node, log ? "LogSoftmax" : "Softmax", {typed ? x : builder.cast(node, x, type)},
+  builder.result(node, log ? "LogSoftmax" : "Softmax", {x_of(builder, node)},
                  {{"axis", int_arg(node, "dim")}});
 }
 
@@ -154,14 +163,14 @@ void rsqrt(Builder& builder, const Node& node) {
 }
 
 void square(Builder& builder, const Node& node) {
-  builder.result(node, "Mul", {x_of(builder, node), x_of(builder, node)});
+  const std::string x = x_of(builder, node);
+  builder.result(node, "Mul", {x, x});
 }
 
 void logical_not(Builder& builder, const Node& node) {
-  const std::string x = x_of(builder, node);
-  const bool is_bool = type_of(*node.args.at(0).value) == at::kBool;
-  if (!is_bool && node.is("aten::bitwise_not")) refuse(node, "expected truth values");
-  builder.result(node, "Not", {is_bool ? x : builder.cast(node, x, at::kBool)});
+  const graph::Value& x = *node.args.at(0).value;
+  if (type_of(x) != at::kBool && node.is("aten::bitwise_not")) refuse(node, "expected truth values");
+  builder.result(node, "Not", {builder.name_as(node, x, at::kBool)});
 }
 
 /// What does nothing in eval mode, and changes of type.
@@ -186,6 +195,8 @@ void binarize(Builder& builder, const Node& node) {
 ConverterTable elementwise_converters() {
   static const std::vector<Converter> table = [] {
     std::vector<Converter> rows = {{"aten::round", round},
+                                   {"aten::floor", round},
+                                   {"aten::ceil", round},
                                    {"aten::silu", silu},
                                    {"aten::gelu", gelu},
                                    {"aten::hardsigmoid", hardsigmoid},

@@ -1,6 +1,8 @@
 // Normalisation.
 #include <torch/types.h>
 
+#include <limits>
+
 #include "ulp/exchange/onnx/converters.h"
 
 namespace ulp::exchange::onnx {
@@ -76,13 +78,33 @@ void instance_norm(Builder& builder, const Node& node) {
                  {{"epsilon", static_cast<float>(number_arg(node, "eps"))}});
 }
 
+/// x by the root of the mean of its squares.
+void rms_norm(Builder& builder, const Node& node) {
+  const Value& x = *value_arg(node, "input");
+  const at::ScalarType type = type_of(*node.output());
+  const std::vector<int64_t> shape = ints_arg(node, "normalized_shape");
+  std::vector<int64_t> dims;
+  for (int64_t d = -std::ssize(shape); d < 0; ++d) dims.push_back(d + rank_of(node, x));
+  const std::string& name = builder.name_of(&x);
+  const std::string mean =
+      reduced(builder, node, "ReduceMean", builder.call(node, "Mul", {name, name}), dims, /*keep=*/true);
+  const double eps = optional_number(node, "eps").value_or(std::numeric_limits<float>::epsilon());
+  const std::string root =
+      builder.call(node, "Sqrt", {builder.call(node, "Add", {mean, builder.scalar(eps, type)})});
+  const Value* weight = optional_value(node, "weight");
+  const Names quotient = {name, root};
+  if (weight == nullptr) return builder.result(node, "Div", quotient);
+  builder.result(node, "Mul", {builder.call(node, "Div", quotient), builder.name_of(weight)});
+}
+
 }  // namespace
 
 ConverterTable norm_converters() {
   static constexpr Converter kTable[] = {{"aten::batch_norm", batch_norm},
                                          {"aten::layer_norm", layer_norm},
                                          {"aten::group_norm", group_norm},
-                                         {"aten::instance_norm", instance_norm}};
+                                         {"aten::instance_norm", instance_norm},
+                                         {"aten::rms_norm", rms_norm}};
   return kTable;
 }
 

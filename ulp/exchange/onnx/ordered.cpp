@@ -1,7 +1,4 @@
-// Norms over dimensions, variances, products, and what orders elements.
-#include <cmath>
-#include <limits>
-
+// Elements in order, cumulative sums, and elements that are put at places.
 #include "ulp/exchange/onnx/converters.h"
 
 namespace ulp::exchange::onnx {
@@ -10,84 +7,6 @@ namespace {
 
 using graph::Node;
 using graph::Value;
-
-bool keeps_dim(const Node& node) {
-  return has_arg(node, "keepdim") && bool_arg(node, "keepdim");
-}
-
-/// A reduction as the node's result.
-void reduced_result(Builder& builder, const Node& node, const char* op, const std::string& x,
-                    const std::vector<int64_t>& dims) {
-  builder.alias(node.output(), reduced(builder, node, op, x, dims, keeps_dim(node)));
-}
-
-void vector_norm(Builder& builder, const Node& node) {
-  const Value& x = *value_arg(node, "self");
-  if (type_of(x) != type_of(*node.output())) refuse(node, "expected a norm of the type of its input");
-  const double order = number_arg(node, "ord");
-  const std::string& name = builder.name_of(&x);
-  const std::vector<int64_t> dims = reduced_dims(node, x);
-  if (order == 2) return reduced_result(builder, node, "ReduceL2", name, dims);
-  if (order == 1) return reduced_result(builder, node, "ReduceL1", name, dims);
-  if (!std::isinf(order)) refuse(node, "expected a norm of order 1, 2 or infinity, got ", order);
-  const std::string size = builder.call(node, "Abs", {name});
-  reduced_result(builder, node, order > 0 ? "ReduceMax" : "ReduceMin", size, dims);
-}
-
-/// var and std: squares of what is left without the mean.
-void variance(Builder& builder, const Node& node) {
-  const Value& x = *value_arg(node, "self");
-  const at::ScalarType type = type_of(*node.output());
-  const std::vector<int64_t> dims = reduced_dims(node, x);
-  double count = 1;
-  for (const int64_t dim : dims) count *= static_cast<double>(fixed_size(node, x, dim));
-  const bool says_correction = has_arg(node, "correction");
-  const double less = says_correction ? optional_number(node, "correction").value_or(1)
-                                      : (bool_arg(node, "unbiased") ? 1 : 0);
-  const double kept = count - less;
-  if (kept <= 0) refuse(node, "expected more elements than the correction");
-  const std::string& name = builder.name_of(&x);
-  const std::string mean = reduced(builder, node, "ReduceMean", name, dims, /*keep=*/true);
-  const std::string left = builder.call(node, "Sub", {name, mean});
-  const std::string sum =
-      reduced(builder, node, "ReduceSum", builder.call(node, "Mul", {left, left}), dims, keeps_dim(node));
-  const std::string variance = builder.call(node, "Div", {sum, builder.scalar(kept, type)});
-  if (node.is("aten::var")) return builder.alias(node.output(), variance);
-  builder.result(node, "Sqrt", {variance});
-}
-
-void log_sum_exp(Builder& builder, const Node& node) {
-  const Value& x = *value_arg(node, "self");
-  if (!at::isFloatingType(type_of(x))) refuse(node, "expected floats");
-  // ONNX Runtime sums exp(x) as it is; less the largest, none overflows.
-  const std::vector<int64_t> dims = reduced_dims(node, x);
-  const std::string& name = builder.name_of(&x);
-  const std::string largest = reduced(builder, node, "ReduceMax", name, dims, /*keep=*/true);
-  const std::string shares = builder.call(node, "Exp", {builder.call(node, "Sub", {name, largest})});
-  const std::string sum = reduced(builder, node, "ReduceSum", shares, dims, keeps_dim(node));
-  const std::string shift =
-      keeps_dim(node) ? largest : reduced(builder, node, "ReduceMax", name, dims, /*keep=*/false);
-  builder.result(node, "Add", {builder.call(node, "Log", {sum}), shift});
-}
-
-void product(Builder& builder, const Node& node) {
-  const Value& x = *value_arg(node, "self");
-  const at::ScalarType type = type_of(*node.output());
-  const std::string& name = builder.name_of(&x);
-  reduced_result(builder, node, "ReduceProd", type_of(x) == type ? name : builder.cast(node, name, type),
-                 reduced_dims(node, x));
-}
-
-/// Whether any, or all, are other than 0.
-void truth(Builder& builder, const Node& node) {
-  const Value& x = *value_arg(node, "self");
-  const std::string bools =
-      type_of(x) == at::kBool ? builder.name_of(&x) : builder.cast(node, builder.name_of(&x), at::kBool);
-  const std::string found =
-      reduced(builder, node, node.is("aten::any") ? "ReduceMax" : "ReduceMin",
-              builder.cast(node, bools, at::kInt), reduced_dims(node, x), keeps_dim(node));
-  builder.alias(node.output(), builder.cast(node, found, at::kBool));
-}
 
 /// The first k in order: values, places, or both.
 void in_order(Builder& builder, const Node& node, const std::string& k, int64_t dim, bool largest,
@@ -112,30 +31,9 @@ void sort(Builder& builder, const Node& node) {
 void cumsum(Builder& builder, const Node& node) {
   const Value& x = *value_arg(node, "self");
   const at::ScalarType type = type_of(*node.output());
-  const std::string& name = builder.name_of(&x);
   const int64_t dim = dim_arg(node, "dim", rank_of(node, x));
   builder.result(node, "CumSum",
-                 {type_of(x) == type ? name : builder.cast(node, name, type),
-                  builder.scalar(static_cast<double>(dim), at::kLong)});
-}
-
-/// x by the root of the mean of its squares.
-void rms_norm(Builder& builder, const Node& node) {
-  const Value& x = *value_arg(node, "input");
-  const at::ScalarType type = type_of(*node.output());
-  const std::vector<int64_t> shape = ints_arg(node, "normalized_shape");
-  std::vector<int64_t> dims;
-  for (int64_t d = -std::ssize(shape); d < 0; ++d) dims.push_back(d + rank_of(node, x));
-  const std::string& name = builder.name_of(&x);
-  const std::string mean =
-      reduced(builder, node, "ReduceMean", builder.call(node, "Mul", {name, name}), dims, /*keep=*/true);
-  const double eps = optional_number(node, "eps").value_or(std::numeric_limits<float>::epsilon());
-  const std::string root =
-      builder.call(node, "Sqrt", {builder.call(node, "Add", {mean, builder.scalar(eps, type)})});
-  const Value* weight = optional_value(node, "weight");
-  const Names quotient = {name, root};
-  if (weight == nullptr) return builder.result(node, "Div", quotient);
-  builder.result(node, "Mul", {builder.call(node, "Div", quotient), builder.name_of(weight)});
+                 {builder.name_as(node, x, type), builder.scalar(static_cast<double>(dim), at::kLong)});
 }
 
 /// Elements put at places of a copy, or added there.
@@ -171,17 +69,9 @@ void scatter(Builder& builder, const Node& node) {
 }  // namespace
 
 ConverterTable ordered_converters() {
-  static constexpr Converter kTable[] = {{"aten::linalg_vector_norm", vector_norm},
-                                         {"aten::var", variance},
-                                         {"aten::std", variance},
-                                         {"aten::logsumexp", log_sum_exp},
-                                         {"aten::prod", product},
-                                         {"aten::any", truth},
-                                         {"aten::all", truth},
-                                         {"aten::sort", sort},
+  static constexpr Converter kTable[] = {{"aten::sort", sort},
                                          {"aten::argsort", sort},
                                          {"aten::cumsum", cumsum},
-                                         {"aten::rms_norm", rms_norm},
                                          {"aten::scatter", scatter},
                                          {"aten::scatter_add", scatter}};
   return kTable;

@@ -93,12 +93,14 @@ void sum_pool(Builder& builder, const Node& node, size_t dims) {
 void adaptive(Builder& builder, const Node& node, size_t dims, const char* global, const char* pool) {
   const Value& x = *value_arg(node, "self");
   const std::vector<int64_t> out = ints_arg(node, "output_size", dims);
+  if (std::ranges::min(out) < 1)
+    refuse(node, "expected output sizes of 1 or more, got ", std::ranges::min(out));
   std::vector<int64_t> kernel;
   bool whole = true;
   for (size_t d = 0; d < dims; ++d) {
     whole = whole && out[d] == 1;
     const int64_t size = fixed_size(node, x, static_cast<int64_t>(d) - static_cast<int64_t>(dims));
-    if (out[d] < 1 || size % out[d] != 0)
+    if (size % out[d] != 0)
       refuse(node, "expected an output size that divides the input's ", size, ", got ", out[d]);
     kernel.push_back(size / out[d]);
   }
@@ -137,19 +139,23 @@ void uneven_averages(Builder& builder, const Node& node, size_t dims) {
   builder.alias(node.output(), name);
 }
 
-bool divides(const Node& node, size_t dims) {
+/// Whether an adaptive pool has windows of several sizes. False where an output size is below 1, which
+/// adaptive() refuses.
+bool has_uneven_windows(const Node& node, size_t dims) {
   const Value& x = *value_arg(node, "self");
   const std::vector<int64_t> out = ints_arg(node, "output_size", dims);
+  bool uneven = false;
   for (size_t d = 0; d < dims; ++d) {
+    if (out[d] < 1) return false;
     const int64_t size = fixed_size(node, x, static_cast<int64_t>(d) - static_cast<int64_t>(dims));
-    if (out[d] < 1 || size % out[d] != 0) return out[d] < 1;
+    uneven = uneven || size % out[d] != 0;
   }
-  return true;
+  return uneven;
 }
 
 template <size_t dims>
 void adaptive_avg(Builder& builder, const Node& node) {
-  if (!divides(node, dims)) return uneven_averages(builder, node, dims);
+  if (has_uneven_windows(node, dims)) return uneven_averages(builder, node, dims);
   adaptive(builder, node, dims, "GlobalAveragePool", "AveragePool");
 }
 

@@ -22,8 +22,7 @@ class Formula {
   std::string argument(std::string_view name, at::ScalarType type) {
     const Value* value = optional_value(node_, name);
     if (value == nullptr) return builder_.scalar(number_arg(node_, name), type);
-    const std::string& found = builder_.name_of(value);
-    return type_of(*value) == type ? found : builder_.cast(node_, found, type);
+    return builder_.name_as(node_, *value, type);
   }
   std::string x() { return argument("self"); }
   std::string number(double value) { return builder_.scalar(value, type_); }
@@ -46,38 +45,15 @@ class Formula {
   at::ScalarType type_;
 };
 
-/// Ops whose ONNX form is one operator of one tensor.
-struct Named {
-  std::string_view op;
-  const char* onnx;
-};
-constexpr Named kNamed[] = {{"aten::tan", "Tan"},     {"aten::asin", "Asin"},   {"aten::acos", "Acos"},
-                            {"aten::atan", "Atan"},   {"aten::sinh", "Sinh"},   {"aten::cosh", "Cosh"},
-                            {"aten::asinh", "Asinh"}, {"aten::acosh", "Acosh"}, {"aten::atanh", "Atanh"}};
-
-void named(Builder& builder, const Node& node) {
-  Formula write(builder, node);
-  for (const auto& [op, onnx] : kNamed) {
-    if (node.is(op)) return write.result(onnx, {write.x()});
-  }
-}
-
 /// Of floats; whole numbers are neither.
 void is_nan_or_infinite(Builder& builder, const Node& node) {
   const Value& x = *value_arg(node, "self");
   if (!at::isFloatingType(type_of(x))) refuse(node, "expected floats");
   // ONNX Runtime has IsInf of float16 since opset 20 alone.
-  const std::string typed =
-      type_of(x) == at::kFloat ? builder.name_of(&x) : builder.cast(node, builder.name_of(&x), at::kFloat);
-  builder.result(node, node.is("aten::isnan") ? "IsNaN" : "IsInf", {typed});
+  builder.result(node, node.is("aten::isnan") ? "IsNaN" : "IsInf", {builder.name_as(node, x, at::kFloat)});
 }
 
 // Activations.
-
-void selu(Builder& builder, const Node& node) {
-  Formula write(builder, node);
-  write.result("Selu", {write.x()});
-}
 
 /// ONNX has it of float32 alone.
 void celu(Builder& builder, const Node& node) {
@@ -247,33 +223,28 @@ void divide_whole(Builder& builder, const Node& node) {
 }
 
 ConverterTable spelled_converters() {
-  static const std::vector<Converter> table = [] {
-    std::vector<Converter> rows = {{"aten::isnan", is_nan_or_infinite},
-                                   {"aten::isinf", is_nan_or_infinite},
-                                   {"aten::selu", selu},
-                                   {"aten::celu", celu},
-                                   {"aten::softshrink", softshrink},
-                                   {"aten::hardshrink", hardshrink},
-                                   {"aten::threshold", threshold},
-                                   {"aten::glu", glu},
-                                   {"aten::log1p", log1p},
-                                   {"aten::expm1", expm1},
-                                   {"aten::log2", log_of_base},
-                                   {"aten::log10", log_of_base},
-                                   {"aten::exp2", exp2},
-                                   {"aten::erfc", erfc},
-                                   {"aten::logaddexp", logaddexp},
-                                   {"aten::trunc", trunc},
-                                   {"aten::frac", frac},
-                                   {"aten::remainder", remainder},
-                                   {"aten::fmod", fmod},
-                                   {"aten::addcmul", addcmul},
-                                   {"aten::addcdiv", addcmul},
-                                   {"aten::lerp.Scalar", lerp}};
-    for (const auto& [op, onnx] : kNamed) rows.push_back({op, named});
-    return rows;
-  }();
-  return table;
+  static constexpr Converter kTable[] = {{"aten::isnan", is_nan_or_infinite},
+                                         {"aten::isinf", is_nan_or_infinite},
+                                         {"aten::celu", celu},
+                                         {"aten::softshrink", softshrink},
+                                         {"aten::hardshrink", hardshrink},
+                                         {"aten::threshold", threshold},
+                                         {"aten::glu", glu},
+                                         {"aten::log1p", log1p},
+                                         {"aten::expm1", expm1},
+                                         {"aten::log2", log_of_base},
+                                         {"aten::log10", log_of_base},
+                                         {"aten::exp2", exp2},
+                                         {"aten::erfc", erfc},
+                                         {"aten::logaddexp", logaddexp},
+                                         {"aten::trunc", trunc},
+                                         {"aten::frac", frac},
+                                         {"aten::remainder", remainder},
+                                         {"aten::fmod", fmod},
+                                         {"aten::addcmul", addcmul},
+                                         {"aten::addcdiv", addcmul},
+                                         {"aten::lerp.Scalar", lerp}};
+  return kTable;
 }
 
 }  // namespace ulp::exchange::onnx

@@ -101,9 +101,13 @@ class InputReader {
     const bool image =
         inputs_[input].shape.size() == 4 && at::isFloatingType(input_type(inputs_[input].type, name));
     const bool wide = dim == 3 && options_.image_width > 0;
-    if (image && dim >= 2 && options_.image_size > 0)
+    const auto said = options_.sizes.find(name);
+    if (said != options_.sizes.end()) {
+      range = said->second;
+    } else if (image && dim >= 2 && options_.image_size > 0) {
       range = {.min = wide ? options_.image_width : options_.image_size};
-    if (const auto found = options_.sizes.find(name); found != options_.sizes.end()) range = found->second;
+      made.fixed.push_back({inputs_[input].name, name, range.min});
+    }
     if (range.max == 0 || range.max == range.min) return range.min;
     made.options.free.push_back(
         {input, static_cast<int64_t>(dim), name, range.max, range.min, range.multiple});

@@ -16,6 +16,7 @@ namespace ulp::exchange::onnx_import {
 struct Inputs {
   std::vector<at::Tensor> examples;
   graph::CaptureOptions options;
+  std::vector<FixedSize> fixed;  ///< free in the file, and of the size of images here
 };
 
 /// Whether the file says which dimension is the batch, or has none that could be.
