@@ -76,6 +76,25 @@ TEST(FunctionCheckpoint, GivesTheBitsOfTheFunction) {
   }
 }
 
+// The guard is gone when the work is done again, its policy is not.
+TEST(FunctionCheckpoint, WorkThatIsDoneAgainKeepsThePolicyOfItsAutocast) {
+  const auto policy = ulp::amp::OpPolicy().set("aten::exp", ulp::amp::Cast::lower_precision);
+  const auto gradient = [&](bool again) {
+    const torch::Tensor x = torch::tensor({0.3F, 1.7F}).requires_grad_();
+    const auto function = [](const torch::Tensor& y) { return y.exp().to(torch::kFloat) * 3; };
+    torch::Tensor y;
+    {
+      const ulp::amp::Autocast guard(torch::kCPU, torch::kBFloat16, policy);
+      y = again ? checkpoint(function, x) : function(x);
+    }
+    y.sum().backward();
+    return x.grad();
+  };
+  EXPECT_TRUE(torch::equal(gradient(true), gradient(false)));
+  const torch::Tensor exact = torch::tensor({0.3F, 1.7F}).exp() * 3;
+  EXPECT_FALSE(torch::equal(gradient(true), exact));
+}
+
 TEST(FunctionCheckpoint, RunsOnceWithoutGradAndTwiceWithIt) {
   const auto block = std::make_shared<Block>();
   const auto forward = [&](const torch::Tensor& y) { return block->forward(y); };

@@ -143,7 +143,7 @@ ulp::memory::Costs costs_of(const Case& one) {
   return ulp::memory::measure_costs(*one.module, one.inputs, 1);
 }
 
-/// What an operator takes while it runs. Without AVX-512 LibTorch unfolds the input of convolutions in bf16.
+/// What an operator takes while it runs. Without AVX-512, products in bf16 widen their operands.
 int64_t work_space_of(const Case& one) {
   const ulp::test::WorkSpace work_space;
   step(*one.module, one.inputs, one.bf16);

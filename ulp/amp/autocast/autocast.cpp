@@ -5,6 +5,7 @@
 #include <ATen/record_function.h>
 
 #include "ulp/amp/autocast/policy_scope.h"
+#include "ulp/amp/autocast/wide_products.h"
 #include "ulp/base/error.h"
 
 namespace ulp::amp {
@@ -41,13 +42,24 @@ bool has_lstm(c10::ScalarType dtype) {
   }
 }
 
-/// What LibTorch's lists get wrong on this processor, or null. They cast LSTM layers where oneDNN has none in
-/// that dtype (bf16 without AVX-512, fp16 where oneDNN has it for inference alone), which ends in an error: such layers run in fp32.
+OpPolicy exceptions(bool lstm, c10::ScalarType dtype) {
+  OpPolicy policy;
+  if (!lstm) policy.set("aten::mkldnn_rnn_layer", Cast::fp32);
+  if (computes_wide(dtype)) {
+    for (const char* op : wide_products()) policy.set(op, Cast::lower_precision);
+  }
+  return policy;
+}
+
+/// What has to be done by kernels of our own on this processor, or null where there is nothing. LibTorch's lists cast LSTM
+/// layers where oneDNN has none in that dtype (bf16 without AVX-512, fp16 where oneDNN has it for inference alone), which ends
+/// in an error: such layers run in fp32. Products whose instructions are not there are computed in fp32.
 const OpPolicy* exceptions(c10::DeviceType device, c10::ScalarType dtype) {
-  static const OpPolicy lstm_in_fp32 = OpPolicy().set("aten::mkldnn_rnn_layer", Cast::fp32);
-  static const bool bf16 = has_lstm(c10::kBFloat16), fp16 = has_lstm(c10::kHalf);
-  const bool fine = device != c10::kCPU || (dtype == c10::kBFloat16 ? bf16 : fp16);
-  return fine || c10::is_privateuse1_backend_registered() ? nullptr : &lstm_in_fp32;
+  static const OpPolicy bf16 = exceptions(has_lstm(c10::kBFloat16), c10::kBFloat16),
+                        fp16 = exceptions(has_lstm(c10::kHalf), c10::kHalf);
+  if (device != c10::kCPU || c10::is_privateuse1_backend_registered()) return nullptr;
+  const OpPolicy& policy = dtype == c10::kBFloat16 ? bf16 : fp16;
+  return policy.rules().empty() ? nullptr : &policy;
 }
 
 }  // namespace
@@ -58,9 +70,14 @@ Autocast::Autocast(c10::DeviceType device, c10::ScalarType dtype, bool enabled)
 Autocast::Autocast(c10::DeviceType device, c10::ScalarType dtype, const OpPolicy& policy)
     : Autocast(device, dtype, false, &policy) {}
 
-Autocast::Autocast(c10::DeviceType device, c10::ScalarType dtype, bool libtorch, const OpPolicy* policy)
+Autocast Autocast::as_given(c10::DeviceType device, c10::ScalarType dtype) {
+  return Autocast(device, dtype, false, exceptions(checked(device, dtype), dtype), true);
+}
+
+Autocast::Autocast(c10::DeviceType device, c10::ScalarType dtype, bool libtorch, const OpPolicy* policy,
+                   bool as_given)
     : device_(checked(device, dtype)),
-      policy_(std::make_unique<PolicyScope>(device, dtype, policy)),
+      policy_(std::make_unique<PolicyScope>(device, dtype, policy, as_given)),
       previous_dtype_(at::autocast::get_autocast_dtype(device)),
       previous_enabled_(at::autocast::is_autocast_enabled(device)),
       previous_cache_enabled_(at::autocast::is_autocast_cache_enabled()) {

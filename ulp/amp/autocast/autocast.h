@@ -12,6 +12,7 @@
 namespace ulp::amp {
 
 class PolicyScope;
+struct Precision;
 
 /// While it lives, operations on `device` of this thread run in `dtype` where LibTorch's autocast lists allow
 /// it. On destruction, normal or by an exception, everything is as it was before.
@@ -33,6 +34,9 @@ class PolicyScope;
 /// dtype gets the first one's cast, and threads find, hold and drop each other's casts (#86136). A network
 /// that uses each weight once in a forward pass pays nothing for this; one that uses a weight n times in one
 /// scope casts it n times.
+/// On a CPU without instructions for products of `dtype` (bf16 without AVX-512, fp16 on most) LibTorch's kernels take 5 to 60
+/// times as long as those of fp32. There products are computed in fp32 on the operands in `dtype` and rounded to it, gradients
+/// too, which is what the instructions do.
 /// And in one point more: LSTM layers run in fp32, in inference too, where oneDNN trains none in the dtype (bf16 without AVX-512,
 /// fp16 on some processors with it) and LibTorch's autocast ends in "could not create a primitive descriptor".
 class ULP_API Autocast {
@@ -48,7 +52,11 @@ class ULP_API Autocast {
   Autocast& operator=(const Autocast&) = delete;
 
  private:
-  Autocast(c10::DeviceType device, c10::ScalarType dtype, bool libtorch, const OpPolicy* policy);
+  friend Autocast autocast_for(const Precision& precision, c10::DeviceType device);
+  Autocast(c10::DeviceType device, c10::ScalarType dtype, bool libtorch, const OpPolicy* policy,
+           bool as_given = false);
+  /// Casts nothing. Products of operands that are of `dtype` already run as under an Autocast of it.
+  static Autocast as_given(c10::DeviceType device, c10::ScalarType dtype);
 
   c10::DeviceType device_;
   std::unique_ptr<PolicyScope> policy_;

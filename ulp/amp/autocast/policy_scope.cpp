@@ -8,7 +8,9 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "ulp/amp/autocast/wide_products.h"
 #include "ulp/base/error.h"
+#include "ulp/libtorch/autocast_policies.h"
 
 namespace ulp::amp {
 
@@ -19,14 +21,24 @@ constexpr c10::DispatchKey kKey = c10::DispatchKey::AutocastPrivateUse1;
 // --- what this thread's scopes want ---------------------------------------------------------------------
 
 struct Active {
-  const std::vector<Cast>* rules = nullptr;
+  bool any = false;         ///< there is a policy
+  std::vector<Cast> rules;  ///< by slot_of()
   c10::ScalarType dtype = c10::kFloat;
+  bool as_given = false;  ///< listed products are computed on the operands that they are given
 
-  Cast rule(size_t slot) const { return rules && slot < rules->size() ? (*rules)[slot] : Cast::leave; }
+  Cast rule(size_t slot) const { return slot < rules.size() ? rules[slot] : Cast::leave; }
 };
 
 constexpr std::array kDevices = {c10::kCPU, c10::kCUDA};
-thread_local std::array<Active, kDevices.size()> active;
+struct ActivePolicies final : libtorch::AutocastPolicies {
+  std::array<Active, kDevices.size()> devices;
+};
+
+const Active& active_on(size_t device) {
+  static const Active none;
+  const auto* policies = static_cast<const ActivePolicies*>(libtorch::autocast_policies().get());
+  return policies == nullptr ? none : policies->devices[device];
+}
 
 std::optional<size_t> index_of(c10::DeviceType device) {
   for (size_t i = 0; i < kDevices.size(); ++i) {
@@ -69,6 +81,11 @@ class PolicyKernel final : public c10::OperatorKernel {
       op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
       return;
     }
+    if (call.as_given) {
+      if (!wide_product(op, *stack))
+        op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
+      return;
+    }
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     if (call.cast == Cast::refuse) {
       fail("amp.Autocast", "expected an op that is safe under autocast, got ", op.schema().name(),
@@ -82,6 +99,8 @@ class PolicyKernel final : public c10::OperatorKernel {
     } else {
       for (size_t i = 0; i < count; ++i) cast_argument(first[i], call);
     }
+    const bool lower = call.cast == Cast::lower_precision && call.device == c10::kCPU;
+    if (lower && computes_wide(call.to) && wide_product(op, *stack)) return;
     op.callBoxed(stack);
   }
 
@@ -91,6 +110,7 @@ class PolicyKernel final : public c10::OperatorKernel {
     c10::DeviceType device = c10::kCPU;
     c10::ScalarType to = c10::kFloat;
     bool first_castable = false;
+    bool as_given = false;
   };
 
   /// The device is that of the first tensor that could be cast on a device with a policy.
@@ -104,8 +124,8 @@ class PolicyKernel final : public c10::OperatorKernel {
       if (!castable(tensor.scalar_type())) return false;
       if (!chosen) {
         const auto device = index_of(tensor.device().type());
-        if (!device || active[*device].rule(slot_) == Cast::leave) return false;
-        chosen = &active[*device];
+        if (!device || active_on(*device).rule(slot_) == Cast::leave) return false;
+        chosen = &active_on(*device);
         call.cast = chosen->rule(slot_);
         call.device = tensor.device().type();
       }
@@ -114,6 +134,7 @@ class PolicyKernel final : public c10::OperatorKernel {
       widest = !widest || *widest == tensor.scalar_type() ? tensor.scalar_type() : c10::kFloat;
       return call.cast != Cast::widest;
     });
+    call.as_given = chosen && chosen->as_given;
     if (call.cast == Cast::lower_precision) call.to = chosen->dtype;
     if (call.cast == Cast::widest) call.to = *widest;
     return call;
@@ -221,25 +242,24 @@ size_t slot_of(const std::string& target) {
   return Ops::instance().slot(target);
 }
 
-PolicyScope::PolicyScope(c10::DeviceType device, c10::ScalarType dtype, const OpPolicy* policy)
-    : device_(index_of(device).value()) {
-  if (policy) {
-    Ops::instance().register_kernels();
-    rules_ = policy->by_slot_;
-  }
-  Active& here = active[device_];
-  previous_rules_ = here.rules;
-  previous_dtype_ = here.dtype;
-  previous_included_ = c10::impl::tls_is_dispatch_key_included(kKey);
-  previous_excluded_ = c10::impl::tls_is_dispatch_key_excluded(kKey);
-  here = policy ? Active{&rules_, dtype} : Active{};
+PolicyScope::PolicyScope(c10::DeviceType device, c10::ScalarType dtype, const OpPolicy* policy, bool as_given)
+    : previous_included_(c10::impl::tls_is_dispatch_key_included(kKey)),
+      previous_excluded_(c10::impl::tls_is_dispatch_key_excluded(kKey)) {
+  const size_t index = index_of(device).value();
+  if (policy) Ops::instance().register_kernels();
+  previous_ = libtorch::autocast_policies();
+  if (policy == nullptr && !active_on(index).any) return;
+  auto policies = previous_ ? std::make_shared<ActivePolicies>(static_cast<const ActivePolicies&>(*previous_))
+                            : std::make_shared<ActivePolicies>();
+  policies->devices[index] = policy ? Active{true, policy->by_slot_, dtype, as_given} : Active{};
+  libtorch::set_autocast_policies(std::move(policies));
   if (!policy) return;
   c10::impl::tls_set_dispatch_key_included(kKey, true);
   c10::impl::tls_set_dispatch_key_excluded(kKey, false);
 }
 
 PolicyScope::~PolicyScope() {
-  active[device_] = {previous_rules_, previous_dtype_};
+  libtorch::set_autocast_policies(std::move(previous_));
   c10::impl::tls_set_dispatch_key_included(kKey, previous_included_);
   c10::impl::tls_set_dispatch_key_excluded(kKey, previous_excluded_);
 }
@@ -247,9 +267,9 @@ PolicyScope::~PolicyScope() {
 ActiveRule active_rule(std::string_view target, c10::DeviceType device) {
   const auto index = index_of(device);
   if (!index) return {};
-  const Active& here = active[*index];
+  const Active& here = active_on(*index);
   const bool libtorch = at::autocast::is_autocast_enabled(device);
-  if (here.rules && !c10::impl::tls_is_dispatch_key_excluded(kKey)) {
+  if (here.any && !here.as_given && !c10::impl::tls_is_dispatch_key_excluded(kKey)) {
     const auto slot = Ops::instance().find(target);
     const Cast cast = slot ? here.rule(*slot) : Cast::leave;
     if (cast != Cast::leave || !libtorch) return {true, cast, here.dtype};

@@ -13,6 +13,7 @@
 #include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,9 @@
 
 namespace c10 {
 struct FunctionSchema;
+}
+namespace ulp::libtorch {
+class AutocastPolicies;
 }
 
 namespace ulp::amp {
@@ -36,19 +40,17 @@ std::optional<size_t> dtype_argument(const c10::FunctionSchema& schema);
 /// The number by which this process knows an op. Numbers are given once and never change.
 size_t slot_of(const std::string& target);
 
-/// While it lives, `policy` (or none, if null) decides about operations on `device` of this thread. Nests.
+/// While it lives, `policy` (or none, if null) decides about operations on `device` of this thread. Nests. With `as_given`
+/// nothing is cast: products that the policy lists are computed as wide_product() does where their operands are halves.
 class PolicyScope {
  public:
-  PolicyScope(c10::DeviceType device, c10::ScalarType dtype, const OpPolicy* policy);
+  PolicyScope(c10::DeviceType device, c10::ScalarType dtype, const OpPolicy* policy, bool as_given = false);
   ~PolicyScope();
   PolicyScope(const PolicyScope&) = delete;
   PolicyScope& operator=(const PolicyScope&) = delete;
 
  private:
-  size_t device_;
-  std::vector<Cast> rules_;
-  const std::vector<Cast>* previous_rules_;
-  c10::ScalarType previous_dtype_;
+  std::shared_ptr<const libtorch::AutocastPolicies> previous_;
   bool previous_included_, previous_excluded_;
 };
 

@@ -247,6 +247,7 @@ Autocast autocast_for(const Precision& precision, c10::DeviceType device) {
   if (enabled && precision.op_lists == OpLists::cuda_like) {
     return Autocast(device, dtype, OpPolicy::cuda_like());
   }
+  if (precision.parameter_dtype) return Autocast::as_given(device, *precision.parameter_dtype);
   return Autocast(device, dtype, enabled);
 }
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "ulp/libtorch/autocast_policies.h"
+
 namespace ulp::memory {
 namespace {
 
@@ -14,6 +16,7 @@ void set(const AutocastState& state) {
     at::autocast::set_autocast_dtype(device.type, device.dtype);
   }
   at::autocast::set_autocast_cache_enabled(state.cache);
+  libtorch::set_autocast_policies(state.policies);
 }
 
 }  // namespace
@@ -24,6 +27,7 @@ AutocastState AutocastState::current() {
     state.devices.push_back(
         {type, at::autocast::is_autocast_enabled(type), at::autocast::get_autocast_dtype(type)});
   state.cache = at::autocast::is_autocast_cache_enabled();
+  state.policies = libtorch::autocast_policies();
   return state;
 }
 

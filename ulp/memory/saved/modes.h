@@ -6,7 +6,12 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <memory>
 #include <vector>
+
+namespace ulp::libtorch {
+class AutocastPolicies;
+}
 
 namespace ulp::memory {
 
@@ -21,6 +26,7 @@ struct AutocastState {
   };
   std::vector<Device> devices;
   bool cache = true;
+  std::shared_ptr<const libtorch::AutocastPolicies> policies = {};  ///< of guards that have some
   c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
   static AutocastState current();
 };

@@ -1,0 +1,197 @@
+#include "ulp/amp/autocast/wide_products.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <string>
+#include <vector>
+
+#include "op_samples.h"
+#include "ulp/amp/autocast/autocast.h"
+#include "ulp/amp/autocast/precision.h"
+
+namespace {
+
+using at::Tensor;
+using c10::IValue;
+using ulp::test::Inputs;
+
+c10::OperatorHandle operator_named(const std::string& full) {
+  const size_t dot = full.find('.');
+  return c10::Dispatcher::singleton().findSchemaOrThrow(
+      full.substr(0, dot).c_str(), dot == std::string::npos ? "" : full.substr(dot + 1).c_str());
+}
+
+/// The tensors of half type among the arguments.
+std::vector<Tensor> halves(const std::vector<IValue>& arguments) {
+  std::vector<Tensor> found;
+  for (const IValue& argument : arguments) {
+    if (argument.isTensor() && argument.toTensor().defined() && argument.toTensor().is_floating_point())
+      found.push_back(argument.toTensor());
+  }
+  return found;
+}
+
+/// The same arguments with leaves of `type` that want gradients.
+std::vector<IValue> leaves_of(const std::vector<IValue>& arguments, at::ScalarType type) {
+  std::vector<IValue> made;
+  for (const IValue& argument : arguments) {
+    const bool half =
+        argument.isTensor() && argument.toTensor().defined() && argument.toTensor().is_floating_point();
+    made.push_back(half ? IValue(argument.toTensor().detach().to(type, false, true).requires_grad_())
+                        : argument);
+  }
+  return made;
+}
+
+/// The op in fp32, by LibTorch alone.
+Tensor reference(const c10::OperatorHandle& op, std::vector<IValue> stack) {
+  op.callBoxed(stack);
+  return stack.at(0).toTensor();
+}
+
+Tensor widened(const c10::OperatorHandle& op, std::vector<IValue> stack) {
+  EXPECT_TRUE(ulp::amp::wide_product(op, stack));
+  EXPECT_EQ(stack.size(), 1u);
+  return stack.at(0).toTensor();
+}
+
+/// Equal up to the rounding of sums that are taken in another order: one place of bf16.
+void expect_near(const Tensor& given, const Tensor& exact) {
+  ASSERT_EQ(given.scalar_type(), at::kBFloat16);
+  ASSERT_EQ(given.sizes(), exact.sizes());
+  const Tensor bound = exact.abs() * 0x1p-7 + 1e-6;
+  EXPECT_TRUE(((given.to(at::kFloat) - exact).abs() <= bound).all().item<bool>()) << given << exact;
+}
+
+class WideProducts : public testing::TestWithParam<const char*> {};
+
+TEST_P(WideProducts, AreThoseOfFp32RoundedOnceAndSoAreGradients) {
+  torch::manual_seed(3);
+  const auto op = operator_named(GetParam());
+  std::vector<IValue> arguments = ulp::test::sample_arguments(GetParam(), Inputs::bf16);
+  for (const Tensor& tensor : halves(arguments)) tensor.copy_(torch::randn(tensor.sizes()));
+  const std::vector<IValue> low = leaves_of(arguments, at::kBFloat16),
+                            high = leaves_of(arguments, at::kFloat);
+  const Tensor y = widened(op, low), exact = reference(op, high);
+  EXPECT_TRUE(torch::equal(y, exact.to(at::kBFloat16)));
+  const Tensor gradient = torch::randn(y.sizes()).to(at::kBFloat16);
+  y.backward(gradient);
+  exact.backward(gradient.to(at::kFloat));
+  const std::vector<Tensor> ours = halves(low), theirs = halves(high);
+  ASSERT_GE(ours.size(), 2u);
+  for (size_t i = 0; i < ours.size(); ++i) expect_near(ours[i].grad(), theirs[i].grad());
+}
+
+std::string name_of(const testing::TestParamInfo<const char*>& info) {
+  std::string name = std::string(info.param).substr(6);
+  for (char& letter : name) letter = letter == '.' ? '_' : letter;
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(Ops, WideProducts,
+                         testing::ValuesIn(ulp::amp::wide_products().begin(),
+                                           ulp::amp::wide_products().end()),
+                         name_of);
+
+TEST(WideProduct, ShapesOfMatrixProducts) {
+  torch::manual_seed(4);
+  const auto op = operator_named("aten::matmul");
+  const std::pair<std::vector<int64_t>, std::vector<int64_t>> shapes[] = {{{3}, {3}},
+                                                                          {{3}, {3, 4}},
+                                                                          {{2, 3}, {3}},
+                                                                          {{5, 2, 3}, {3, 4}},
+                                                                          {{2, 3}, {5, 3, 4}},
+                                                                          {{5, 2, 3}, {3}},
+                                                                          {{5, 1, 2, 3}, {6, 3, 4}},
+                                                                          {{1, 2, 3}, {5, 3, 4}},
+                                                                          {{0, 2, 3}, {3, 4}}};
+  for (const auto& [a, b] : shapes) {
+    const std::vector<IValue> given = {torch::randn(a), torch::randn(b)};
+    const std::vector<IValue> low = leaves_of(leaves_of(given, at::kBFloat16), at::kBFloat16),
+                              high = leaves_of(low, at::kFloat);
+    const Tensor y = widened(op, low), exact = reference(op, high);
+    expect_near(y.detach(), exact.detach());
+    y.sum().backward();
+    exact.sum().backward();
+    for (size_t i = 0; i < 2; ++i) expect_near(low[i].toTensor().grad(), high[i].toTensor().grad());
+  }
+}
+
+TEST(WideProduct, ConvolutionsOfEveryKind) {
+  torch::manual_seed(5);
+  const auto op = operator_named("aten::conv2d");
+  const auto same = operator_named("aten::conv2d.padding");
+  const Tensor x = torch::randn({2, 4, 9, 7}), weight = torch::randn({6, 2, 3, 2});
+  const std::vector<int64_t> one = {1}, strides = {2, 1}, pads = {1, 2}, dilations = {1, 2};
+  const std::pair<c10::OperatorHandle, std::vector<IValue>> calls[] = {
+      {op, {x, weight, torch::randn({6}), strides, pads, dilations, int64_t{2}}},
+      {op, {x.to(at::MemoryFormat::ChannelsLast), weight, IValue(), one, one, one, int64_t{2}}},
+      {op, {x[0], weight, torch::randn({6}), one, one, one, int64_t{2}}},
+      {same, {x, weight, torch::randn({6}), one, "same", dilations, int64_t{2}}},
+      {same, {x, weight, IValue(), one, "valid", one, int64_t{2}}}};
+  for (const auto& [called, given] : calls) {
+    const std::vector<IValue> low = leaves_of(given, at::kBFloat16), high = leaves_of(low, at::kFloat);
+    const Tensor y = widened(called, low), exact = reference(called, high);
+    EXPECT_TRUE(torch::equal(y, exact.to(at::kBFloat16)));
+    EXPECT_EQ(y.is_contiguous(), exact.is_contiguous());
+    const Tensor gradient = torch::randn(y.sizes()).to(at::kBFloat16);
+    y.backward(gradient);
+    exact.backward(gradient.to(at::kFloat));
+    for (size_t i = 0; i < halves(low).size(); ++i)
+      expect_near(halves(low)[i].grad(), halves(high)[i].grad());
+  }
+}
+
+TEST(WideProduct, IsLeftToLibTorchWhereItIsAnother) {
+  const Tensor half = torch::ones({2, 2}, at::kBFloat16), full = torch::ones({2, 2});
+  const auto refused = [](const char* op, std::vector<IValue> stack) {
+    const size_t count = stack.size();
+    EXPECT_FALSE(ulp::amp::wide_product(operator_named(op), stack));
+    EXPECT_EQ(stack.size(), count);
+  };
+  refused("aten::mm", {full, full});
+  refused("aten::mm", {half, full});
+  refused("aten::mm", {half, half.to(at::kHalf)});
+  refused("aten::mul.Tensor", {half, half});
+  const Tensor q = half.view({1, 1, 2, 2});
+  refused("aten::scaled_dot_product_attention", {q, q, q, IValue(), 0.5, false, IValue(), false});
+}
+
+TEST(WideProduct, ComputesNoGradientOfWhatIsFrozenAndDifferentiatesTwice) {
+  const Tensor x = torch::randn({2, 3}).to(at::kBFloat16).requires_grad_(),
+               weight = torch::randn({4, 3}).to(at::kBFloat16);
+  const auto linear = operator_named("aten::linear");
+  widened(linear, {x, weight, IValue()}).sum().backward();
+  EXPECT_TRUE(x.grad().defined());
+  EXPECT_FALSE(weight.grad().defined());
+
+  for (const char* name : {"aten::mm", "aten::addmm"}) {
+    const auto op = operator_named(name);
+    const auto slope = [&](at::ScalarType type, bool ours) {
+      const Tensor a = torch::full({2, 2}, 3, type).requires_grad_();
+      std::vector<IValue> stack = {a, a};
+      if (std::string(name) == "aten::addmm") stack = {a, a, a, 1, 1};
+      const Tensor y = ours ? widened(op, stack) : reference(op, stack);
+      const Tensor first = torch::autograd::grad({y.sum()}, {a}, {}, true, true).at(0);
+      return torch::autograd::grad({first.pow(2).sum()}, {a}).at(0).to(at::kFloat);
+    };
+    EXPECT_TRUE(torch::equal(slope(at::kBFloat16, true), slope(at::kFloat, false))) << name;
+  }
+}
+
+// On a processor with the instructions LibTorch computes; to the same bound.
+TEST(WideProduct, IsWhatGuardsComputeWhereInstructionsAreMissing) {
+  torch::manual_seed(6);
+  const Tensor x = torch::randn({3, 8}).to(at::kBFloat16), weight = torch::randn({5, 8}).to(at::kBFloat16);
+  const Tensor exact = torch::linear(x.to(at::kFloat), weight.to(at::kFloat));
+  {
+    const ulp::amp::Autocast guard(at::kCPU, at::kBFloat16);
+    expect_near(torch::linear(x.to(at::kFloat), weight.to(at::kFloat)), exact);
+  }
+  const auto stored = ulp::amp::autocast_for(ulp::amp::find_precision("O2:bf16"), at::kCPU);
+  expect_near(torch::linear(x, weight), exact);
+  EXPECT_EQ(torch::linear(x.to(at::kFloat), weight.to(at::kFloat)).scalar_type(), at::kFloat);
+  EXPECT_THROW(torch::linear(x, weight.to(at::kFloat)), c10::Error);
+}
+
+}  // namespace
