@@ -52,7 +52,7 @@ check-all:
 	@scripts/check_all.sh $(PRESET) $(JOBS) $(if $(ONLY),--only $(ONLY))
 
 demo:
-	@echo "demo: 1. setup, a few minutes the first time; 2. build what the demo runs; 3. the demo, about 5 minutes on 2 cores (an hour without bf16 products: make quick)"
+	@echo "demo: 1. setup, a few minutes the first time; 2. build what the demo runs; 3. the demo, about 5 minutes on 2 cores"
 	@scripts/setup.sh
 	@scripts/build.sh $(PRESET) $(JOBS) ulp_demo
 	@. scripts/env.sh && $(BUILD)/bin/ulp-demo demo --out $(OUT)

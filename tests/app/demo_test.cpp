@@ -97,13 +97,6 @@ TEST(DemoPlan, SaysEachPartAndTheWholeTime) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 
-TEST(DemoPlan, WithoutProductsInBf16ItTakesAnHour) {
-  const std::vector<DemoPart> fast = demo_parts({}, 2), slow = demo_parts({}, 2, /*bf16_products=*/false);
-  EXPECT_GT(*slow.at(1).seconds, 20 * *fast.at(1).seconds);
-  EXPECT_NE(slow.at(1).what.find("make quick is shorter"), std::string::npos);
-  EXPECT_EQ(*slow.at(0).seconds, *fast.at(0).seconds);
-}
-
 TEST(DemoPlan, MoreCoresTakeLessTimeAndAQuickRunLessThanAMinute) {
   const auto total = [](const std::vector<DemoPart>& parts) {
     double sum = 0;

@@ -8,7 +8,6 @@
 #include "ulp/app/data.h"
 #include "ulp/app/demo_parts.h"
 #include "ulp/base/error.h"
-#include "ulp/report/machine.h"
 
 namespace ulp::app {
 
@@ -30,8 +29,7 @@ report::Report run_demo(const DemoOptions& options) {
   const DemoData data{.train = load_images(options.data, io::Split::train, spec),
                       .test = load_images(options.data, io::Split::test, spec),
                       .spec = spec};
-  if (options.announce)
-    options.announce(demo_parts(options, at::get_num_threads(), report::has_bf16_products()));
+  if (options.announce) options.announce(demo_parts(options, at::get_num_threads()));
   std::vector<TrainingRun> runs = train_all(data, options);
   const std::vector<Variant> variants = run_variants(data, runs, options);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -32,9 +32,8 @@ struct DemoOptions {
 };
 
 /// What the demo will do and about how long that takes on so many processor cores: the times of resnet14 on
-/// two cores of a Zen 4, scaled; without products in bf16 its training in bf16 takes what it took on a Zen 3. Processors differ
-/// by several times and other networks are not estimated.
-ULP_API std::vector<DemoPart> demo_parts(const DemoOptions& options, int cores, bool bf16_products = true);
+/// two cores of a Zen 4, scaled. Processors differ by several times and other networks are not estimated.
+ULP_API std::vector<DemoPart> demo_parts(const DemoOptions& options, int cores);
 /// The parts as a short list of lines, the whole time first.
 ULP_API std::string describe(const std::vector<DemoPart>& parts, int cores);
 

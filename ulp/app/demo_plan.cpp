@@ -10,8 +10,6 @@ namespace {
 
 // Seconds on two cores of a Zen 4 (AVX-512 with bf16), resnet14.
 constexpr double kFp32Epoch = 44, kBf16Epoch = 31, kHalfStep = 0.25, kQuantize = 5, kEvaluate = 12;
-// On two cores of a Zen 3: 0.39 steps a second, and 4.4 in fp32.
-constexpr double kBf16EpochWithoutProducts = 1200;
 constexpr double kStepsPerEpoch = 468;
 constexpr const char* kEstimated = "resnet14";
 
@@ -32,7 +30,7 @@ std::string about(double seconds) {
 
 }  // namespace
 
-std::vector<DemoPart> demo_parts(const DemoOptions& options, int cores, bool bf16_products) {
+std::vector<DemoPart> demo_parts(const DemoOptions& options, int cores) {
   const auto estimate = [&](double seconds_on_two) -> std::optional<double> {
     if (options.model != kEstimated) return std::nullopt;
     return on_cores(seconds_on_two, cores);
@@ -43,11 +41,8 @@ std::vector<DemoPart> demo_parts(const DemoOptions& options, int cores, bool bf1
   const int64_t half_steps = options.quick ? kQuickHalfSteps : kHalfSteps;
   const measure::MeasureOptions budget = measure_budget(options.quick);
   constexpr int kBatchSizes = 2, kVariants = 5;
-  const std::string slow =
-      bf16_products || options.quick ? "" : " (no bf16 products here; make quick is shorter)";
   return {{"train in fp32, " + length, estimate(share * kFp32Epoch)},
-          {"train in bf16, " + length + ", in turn with fp32" + slow,
-           estimate(share * (bf16_products ? kBf16Epoch : kBf16EpochWithoutProducts))},
+          {"train in bf16, " + length + ", in turn with fp32", estimate(share * kBf16Epoch)},
           {"train in fp16 with loss scaling, " + std::to_string(half_steps) + " steps",
            estimate(kHalfStep * static_cast<double>(half_steps))},
           {"quantize to int8, lower to engines", estimate(kQuantize)},

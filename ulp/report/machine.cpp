@@ -33,18 +33,10 @@ std::string field(const char* path, const std::string& key, char separator) {
   return {};
 }
 
-/// Words of /proc/cpuinfo: "flags" on x86, "Features" on Arm.
-std::set<std::string> processor_flags() {
-  std::set<std::string> have;
-  for (const char* key : {"flags", "Features"}) {
-    std::istringstream words(field("/proc/cpuinfo", key, ':'));
-    for (std::string word; words >> word;) have.insert(word);
-  }
-  return have;
-}
-
 std::string instruction_sets() {
-  const std::set<std::string> have = processor_flags();
+  std::istringstream words(field("/proc/cpuinfo", "flags", ':'));
+  std::set<std::string> have;
+  for (std::string word; words >> word;) have.insert(word);
   std::string out;
   for (const char* name :
        {"avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16",
@@ -65,11 +57,6 @@ void add(std::vector<Fact>& facts, const char* name, const std::string& value) {
 }
 
 }  // namespace
-
-bool has_bf16_products() {
-  const std::set<std::string> have = processor_flags();
-  return have.contains("avx512_bf16") || have.contains("amx_bf16") || have.contains("bf16");
-}
 
 std::vector<Fact> machine_facts() {
   std::vector<Fact> facts;

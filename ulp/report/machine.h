@@ -20,8 +20,4 @@ struct Fact {
 /// compiler and library versions. Reads /proc and /etc; a fact that cannot be read is left out.
 ULP_API std::vector<Fact> machine_facts();
 
-/// Whether the processor multiplies in bf16 (avx512_bf16, amx_bf16, bf16 of Arm). Without, LibTorch's layers in bf16 are many
-/// times slower than in fp32. Reads /proc/cpuinfo; false where that says nothing.
-ULP_API bool has_bf16_products();
-
 }  // namespace ulp::report
