@@ -10,6 +10,10 @@ import numpy as np
 import torch
 
 import small_modules
+from conformance_files import each, load, save
+from differences import differences
+
+SUITES = ("modules",)
 
 FLOAT_FORMS = {"onnx": "onnx", "onnx17": "onnx", "fp16": "onnx", "tflite": "tflite", "coreml": "mlpackage"}
 INT8_FORMS = {"qdq": "onnx", "tflite_int8": "tflite"}
@@ -27,12 +31,10 @@ def off(theirs, right):
         return np.inf, 1.0
     if right.size == 0:
         return 0.0, 0.0
-    a, b = theirs.astype(np.float64), right.astype(np.float64)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    if not (same | (np.isfinite(a) & np.isfinite(b))).all():
+    apart, largest, alike = differences(theirs, right)
+    if not alike:
         return np.inf, 1.0
-    apart = np.where(same, 0, np.abs(np.where(same, 0, a) - np.where(same, 0, b)))
-    largest = max(np.abs(b[np.isfinite(b)]).max() if np.isfinite(b).any() else 0, 1e-3)
+    largest = max(largest, 1e-3)
     return apart.max() / largest, (apart > 1e-3 * largest).mean()
 
 
@@ -116,7 +118,7 @@ def results_of(module, inputs):
     return [one.numpy() for one in (made if isinstance(made, (tuple, list)) else [made])]
 
 
-def judge(converter, folder, table, save, load, case):
+def judge(converter, folder, table, case):
     name, inputs, right, quantized = case
     stem = os.path.join(folder, name)
     arrays = [x.numpy() for x in inputs]
@@ -162,7 +164,7 @@ def judge(converter, folder, table, save, load, case):
             shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else os.path.exists(path) and os.remove(path)
 
 
-def run(arguments, table, folder, each, save, load):
+def run(arguments, table, folder):
     """Draws, exports and judges; exports are made one after the other, as PyTorch wants it."""
     torch.set_num_threads(1)
 
@@ -178,4 +180,4 @@ def run(arguments, table, folder, each, save, load):
                 continue
             yield name, inputs, right, quantized
 
-    each(arguments, cases(), lambda converter, case: judge(converter, folder, table, save, load, case))
+    each(arguments, cases(), lambda converter, case: judge(converter, folder, table, case))

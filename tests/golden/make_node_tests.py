@@ -2,7 +2,7 @@
 
     .deps/peers-venv/bin/python tests/golden/make_node_tests.py build/release/bin/conformance
 
-Those that the program reads right are taken (bench/peers/conformance.py).
+Those that the program reads right are taken (bench/peers/conformance_nodes.py).
 """
 
 import base64
@@ -18,7 +18,9 @@ import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../../bench/peers"))
-import conformance  # noqa: E402
+import conformance_nodes as onnx_tests  # noqa: E402
+from conformance_files import Converter  # noqa: E402
+from conformance_table import Table  # noqa: E402
 
 EACH, LONGEST = 2, 800  # tests of an operator; bytes of one
 
@@ -29,8 +31,8 @@ def array(value):
 
 
 def is_right(converter, folder, form):
-    table = conformance.Table()
-    conformance.judge_form(converter, folder, table, form)
+    table = Table()
+    onnx_tests.judge_form(converter, folder, table, form)
     return table.rows.get((form[0], form[1], "pieces"), ("", ""))[0] == "right"
 
 
@@ -38,11 +40,11 @@ def main():
     warnings.filterwarnings("ignore")
     taken, count = [], collections.Counter()
     types = {"float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"}
-    converter, folder = conformance.Converter(sys.argv[1]), tempfile.mkdtemp()
+    converter, folder = Converter(sys.argv[1]), tempfile.mkdtemp()
     forms = []
-    for case in conformance.node_cases():
-        if case[0] == "node" and not any(fnmatch.fnmatchcase(case[1], one) for one in conformance.BY_CHANCE):
-            forms += [form for form in (case, conformance.stored(case, False), conformance.stored(case, True)) if form is not None]
+    for case in onnx_tests.node_cases():
+        if case[0] == "node" and not any(fnmatch.fnmatchcase(case[1], one) for one in onnx_tests.BY_CHANCE):
+            forms += [form for form in (case, onnx_tests.stored(case, False), onnx_tests.stored(case, True)) if form is not None]
     names_taken = set()
     for form in sorted(forms, key=lambda one: (one[2].ByteSize(), one[1])):
         suite, name, model, sets, rtol, atol = form
