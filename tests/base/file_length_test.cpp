@@ -20,7 +20,7 @@ void expect_at_most(int most, const char* folder) {
   int seen = 0;
   for (const auto& entry : fs::recursive_directory_iterator(fs::path(ULP_SOURCE_DIR) / folder)) {
     const std::string extension = entry.path().extension();
-    if (extension != ".h" && extension != ".cpp") continue;
+    if (extension != ".h" && extension != ".cpp" && extension != ".py") continue;
     ++seen;
     EXPECT_LE(lines_of(entry.path()), most) << entry.path() << " is too long: split it";
   }
@@ -28,7 +28,8 @@ void expect_at_most(int most, const char* folder) {
 }
 
 TEST(FileLength, IsAtMost600LinesOfSource) {
-  for (const char* folder : {"ulp", "cli", "bench", "examples", "fuzz"}) expect_at_most(600, folder);
+  for (const char* folder : {"ulp", "cli", "bench", "examples", "fuzz", "python", "scripts"})
+    expect_at_most(600, folder);
 }
 
 TEST(FileLength, IsAtMost800LinesOfTests) {
