@@ -27,6 +27,8 @@ import coremltools
 from coremltools.converters.mil.frontend.milproto import load as milproto
 from coremltools.converters.mil.mil import types
 
+from differences import largest_share
+
 AROUND = {"valid": lambda pad: [0] * len(pad), "custom": list}
 
 
@@ -258,9 +260,9 @@ def check(path):
     names = [one.name for one in spec.description.input]
     stem = path[:-len(".mlpackage")]
     with torch.no_grad():
-        theirs = evaluate(function, {names[0]: np.load(stem + ".1.x.npy")})[0].astype(np.float64)
-    ours = np.load(stem + ".1.y.npy").astype(np.float64)
-    relative = np.abs(theirs - ours).max() / np.abs(ours).max()
+        theirs = evaluate(function, {names[0]: np.load(stem + ".1.x.npy")})[0]
+    ours = np.load(stem + ".1.y.npy")
+    relative = largest_share(theirs, ours)
     line = f"{os.path.basename(stem):22} coremltools {coremltools.__version__}: {counts} operations"
     print(line + (f", {codes} weights in codes" if codes else "") + f": {relative:.1e}", flush=True)
     return relative

@@ -20,6 +20,7 @@ import sys
 import numpy as np
 
 from compare import machine
+from differences import largest_share
 from networks import Variant, onnxruntime_session, read_safetensors, write_safetensors
 from peers import seconds_per_call
 
@@ -276,7 +277,7 @@ class Decoder(Variant):
 
 
 def checked(variant, expected):
-    difference = np.abs(variant.result() - expected).max() / np.abs(expected).max()
+    difference = largest_share(variant.result(), expected)
     print(f"{variant.name} {variant.precision} is off by {100 * difference:.4f} %", file=sys.stderr)
     if not difference <= TOLERANCE[variant.precision]:
         sys.exit(f"{variant.name} {variant.precision} computes something else")

@@ -20,6 +20,7 @@ import time
 import numpy as np
 
 from compare import machine
+from differences import largest_share
 from peers import seconds_per_call
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -233,12 +234,12 @@ def variants(args, network):
 def checked(variant):
     """True if it computes what LibTorch does; a peer that cannot run the network is left out."""
     try:
-        result = variant.result().astype(np.float64)
+        result = variant.result()
     except RuntimeError as error:
         print(f"{variant.network}: {variant.name} {variant.precision} is left out: {error}", file=sys.stderr)
         return False
-    expected = np.load(os.path.join(variant.args.folder, f"{variant.network}.y.npy"))[:2].astype(np.float64)
-    difference = np.abs(result - expected).max() / np.abs(expected).max()
+    expected = np.load(os.path.join(variant.args.folder, f"{variant.network}.y.npy"))[:2]
+    difference = largest_share(result, expected)
     print(f"{variant.network}: {variant.name} {variant.precision} is off by {100 * difference:.4f} %", file=sys.stderr)
     if not difference <= TOLERANCE[variant.precision]:
         sys.exit(f"{variant.name} {variant.precision} computes something else")

@@ -22,6 +22,8 @@ import tempfile
 import numpy as np
 import onnx
 
+from differences import largest_share
+
 INTEGER = {"MatMulNBits", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulInteger", "GatherBlockQuantized"}
 PRODUCTS = {"Conv", "FusedConv", "Gemm", "FusedGemm", "MatMul", "FusedMatMul", "ConvTranspose"}
 
@@ -176,8 +178,8 @@ def check(path, runtime_class):
         relative, steps, different, elements = 0.0, 0.0, 0, 0
         for x_path in sorted(glob.glob(path[:-len("onnx")] + "*.x.npy")):
             results = runtime.run(np.load(x_path))
-            ours = np.load(x_path.replace(".x.npy", ".y.npy")).astype(np.float64)
-            difference = np.abs(results[0].astype(np.float64) - ours).max() / np.abs(ours).max()
+            ours = np.load(x_path.replace(".x.npy", ".y.npy"))
+            difference = largest_share(results[0], ours)
             relative = max(relative, difference) if difference == difference else float("nan")
             if step is not None:
                 apart = np.rint(np.abs(results[1].astype(np.float64) - np.load(x_path.replace(".x.", ".z."))) / step)

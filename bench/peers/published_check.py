@@ -18,6 +18,8 @@ sys.modules["torchvision"] = None  # not needed here, and one of another PyTorch
 from transformers import (BertConfig, BertForSequenceClassification, DistilBertConfig, DistilBertForSequenceClassification,
                           GPT2Config, GPT2LMHeadModel)
 
+from differences import largest_share
+
 REACH = 1e-5  # of the largest logit
 
 
@@ -76,13 +78,13 @@ def main():
             save_file(old, folder / "old.safetensors")
             for form in ("whole", "shards", "old.safetensors"):
                 ours, said = logits_of(flags.program, name, folder / form, tokens, folder)
-                share = float((ours - right).abs().max() / right.abs().max())
+                share = float(largest_share(ours, right))
                 worst = max(worst, share)
                 shards = len(list((folder / form).glob("*.safetensors"))) if (folder / form).is_dir() else 1
                 print(f"{name}, {form} ({shards} files): {said}; largest difference {share:.1e} of the largest logit")
             if flags.tool:
                 ours = tool_logits(flags.tool, folder / "whole", tokens, folder)
-                share = float((ours - right).abs().max() / right.abs().max())
+                share = float(largest_share(ours, right))
                 worst = max(worst, share)
                 print(f"{name}, ulp run on the folder: largest difference {share:.1e} of the largest logit")
             state = load_file(folder / "written.safetensors")

@@ -17,6 +17,8 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
+from differences import largest_share
+
 RESOLVERS = {"XNNPACK": OpResolverType.AUTO, "no XNNPACK": OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES}
 
 
@@ -73,7 +75,7 @@ def check(path, kernels, resolver):
             apart = np.abs(theirs.astype(int) - codes.astype(int))
             steps, different, elements = max(steps, apart.max()), different + (apart > 0).sum(), elements + apart.size
         else:
-            difference = np.abs(theirs.astype(np.float64) - ours).max() / np.abs(ours).max()
+            difference = largest_share(theirs, ours)
             relative = difference if not relative >= difference else relative
     line = f"{os.path.basename(path)[:-7]:22} LiteRT {ai_edge_litert.__version__}, {kernels}: "
     floats, counts = operators(path)
