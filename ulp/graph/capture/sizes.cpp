@@ -118,11 +118,22 @@ int64_t step_of(const FreeDimension& free, int64_t size) {
        ", since it is run at ", kFreeDegree + 1, " sizes, got ", size);
 }
 
+/// A type of the same bytes in which LibTorch selects: it has no selection of wide whole numbers without a
+/// sign.
+at::ScalarType selectable(at::ScalarType type) {
+  if (type == at::kUInt16) return at::kShort;
+  if (type == at::kUInt32) return at::kInt;
+  return type == at::kUInt64 ? at::kLong : type;
+}
+
 at::Tensor resized(const at::Tensor& example, int64_t dim, int64_t size) {
   if (example.size(dim) == size) return example;
   const at::Tensor index =
       torch::arange(size, at::TensorOptions(at::kLong).device(example.device())) % example.size(dim);
-  return example.index_select(dim, index).contiguous(example.suggest_memory_format());
+  const at::Tensor bytes = example.view(selectable(example.scalar_type()));
+  return bytes.index_select(dim, index)
+      .view(example.scalar_type())
+      .contiguous(example.suggest_memory_format());
 }
 
 }  // namespace
