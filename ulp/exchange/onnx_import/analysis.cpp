@@ -4,6 +4,8 @@
 #include <array>
 #include <string_view>
 
+#include "ulp/exchange/onnx_import/movers.h"
+
 namespace ulp::exchange::onnx_import {
 
 namespace {
@@ -29,11 +31,9 @@ constexpr WeightInputs kWeights[] = {{"Conv", 6},
                                      {"LSTM", 14},
                                      {"GRU", 14},
                                      {"RNN", 14}};
-/// Ops that move a tensor's elements and change none, and the parts of what rounds them to codes or to signs.
-constexpr std::array<std::string_view, 15> kMoves = {
-    "Transpose", "Reshape",        "Unsqueeze", "Squeeze",        "Flatten",
-    "Cast",      "Identity",       "Slice",     "Split",          "Expand",
-    "Tile",      "QuantizeLinear", "Where",     "GreaterOrEqual", "DequantizeLinear"};
+/// Beside what moves a tensor's elements: the parts of what rounds them to codes or to signs.
+constexpr std::array<std::string_view, 5> kRounds = {"Cast", "QuantizeLinear", "Where", "GreaterOrEqual",
+                                                     "DequantizeLinear"};
 constexpr std::array<std::string_view, 3> kJoins = {"Add", "Mul", "Concat"};
 
 bool among(const auto& list, std::string_view op) {
@@ -101,7 +101,7 @@ bool Analysis::trains(const Use& use) const {
                                [&](const std::string& other) { return follows_inputs(other); }) ||
            (!node.outputs.empty() && is_parameter(node.outputs[0]));
   }
-  if (use.input != 0 || !among(kMoves, node.op)) return false;
+  if (use.input != 0 || !(is_mover(node.op) || among(kRounds, node.op))) return false;
   return std::ranges::any_of(node.outputs, [&](const std::string& output) { return is_parameter(output); });
 }
 

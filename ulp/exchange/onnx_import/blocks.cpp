@@ -1,6 +1,7 @@
 // Weights in codes with a scale a block: what weight-only quantization writes.
 #include <torch/types.h>
 
+#include "ulp/exchange/onnx_import/kept_name.h"
 #include "ulp/exchange/onnx_import/quantized.h"
 #include "ulp/quant/weights/weights.h"
 
@@ -32,7 +33,7 @@ Blocks blocks_of(Call& call, const FileNode& node) {
                 .scale = stored_part(call, node, 1, "scale"),
                 .zero_point = {},
                 .size = inner.attribute("block_size", int64_t{0}),
-                .name = node.inputs[0]};
+                .name = kept_name(call, node, 0, node.inputs[0])};
   if (node.inputs.size() > 2 && !node.inputs[2].empty())
     blocks.zero_point = stored_part(call, node, 2, "zero point");
   const auto is_code = [](const Tensor& t) {
@@ -92,7 +93,8 @@ bool all_between(const Tensor& codes, int64_t low, int64_t high) {
   return codes.min().item<int64_t>() >= low && codes.max().item<int64_t>() <= high;
 }
 
-/// Codes that are within 4 bits: moved to be u8 around their zero point, two in a byte [rows, groups, size / 2].
+/// Codes that are within 4 bits: moved to be u8 around their zero point, two in a byte [rows, groups, size /
+/// 2].
 Tensor packed(const Blocks& blocks, int64_t moved) {
   const Tensor nibbles = (blocks.codes.to(at::kShort) + moved).to(at::kByte);
   const Tensor pairs = grouped(blocks, nibbles).unflatten(2, {blocks.size / 2, 2});
@@ -110,29 +112,30 @@ Tensor block_weight(Call& call, const FileNode& node) {
   const bool is_signed = blocks.codes.scalar_type() == at::kChar, zeros = blocks.zero_point.defined();
   const int64_t moved = is_signed ? 8 : 0, columns = blocks.codes.size(1);
   const bool codes_stay = store.options().qdq == QdqForm::codes;
+  const std::string scale_name = kept_name(call, node, 1, node.inputs[1], ".scale");
   if (codes_stay && packs(blocks) && all_between(blocks.codes, -moved, 15 - moved) &&
       (!zeros || all_between(blocks.zero_point, -moved, 15 - moved))) {
     const Tensor codes = buffer(blocks.name, [&] { return packed(blocks, moved); });
-    const Tensor scale = buffer(node.inputs[1], [&] { return blocks.scale.to(at::kFloat).contiguous(); });
+    const Tensor scale = buffer(scale_name, [&] { return blocks.scale.to(at::kFloat).contiguous(); });
     // Without a zero point it is 8 for the operator; unsigned codes have 0.
     if (is_signed && !zeros) return quant::dequantize_weight(codes, scale, std::nullopt, columns);
     const auto make_zero = [&] {
       const Tensor given = zeros ? blocks.zero_point : at::zeros_like(blocks.scale, at::kByte);
       return (given.to(at::kShort) + moved).to(at::kByte).contiguous();
     };
-    return quant::dequantize_weight(
-        codes, scale, buffer(zeros ? node.inputs[2] : blocks.name + ".zero_point", make_zero), columns);
+    const std::string zero_name =
+        zeros ? kept_name(call, node, 2, node.inputs[2], ".zero_point") : blocks.name + ".zero_point";
+    return quant::dequantize_weight(codes, scale, buffer(zero_name, make_zero), columns);
   }
   const Tensor first = blocks.scale.narrow(1, 0, 1);
   if (codes_stay && is_signed && !zeros && at::equal(first.expand_as(blocks.scale), blocks.scale)) {
     const Tensor codes = buffer(blocks.name, [&] { return blocks.codes.contiguous(); });
-    const Tensor scale =
-        buffer(node.inputs[1], [&] { return first.reshape({-1}).to(at::kFloat).contiguous(); });
+    const Tensor scale = buffer(scale_name, [&] { return first.reshape({-1}).to(at::kFloat).contiguous(); });
     return quant::dequantize_weight(codes, scale, std::nullopt, columns);
   }
   if (codes_stay && is_signed && !zeros && pads_little(blocks)) {
     const Tensor codes = buffer(blocks.name, [&] { return grouped(blocks, blocks.codes).contiguous(); });
-    const Tensor scale = buffer(node.inputs[1], [&] { return blocks.scale.to(at::kFloat).contiguous(); });
+    const Tensor scale = buffer(scale_name, [&] { return blocks.scale.to(at::kFloat).contiguous(); });
     return quant::dequantize_weight(codes, scale, std::nullopt, columns);
   }
   return store.attribute(blocks.name, Kind::parameter, [&] { return values_of(blocks); });

@@ -5,6 +5,9 @@
 #include <limits>
 
 #include "ulp/exchange/onnx_import/converters.h"
+#include "ulp/exchange/onnx_import/element_type.h"
+#include "ulp/exchange/onnx_import/movers.h"
+#include "ulp/exchange/onnx_import/small_types.h"
 
 namespace ulp::exchange::onnx_import {
 
@@ -12,94 +15,110 @@ namespace {
 
 using at::Tensor;
 
-/// Numbers of 8 bits as TensorProto and LibTorch name them.
-struct SmallFloat {
-  int64_t data_type;
-  at::ScalarType type;
-  double largest;
-  double beyond;  ///< halfway from the largest to what would be the next
-};
-constexpr SmallFloat kSmallFloats[] = {{17, at::kFloat8_e4m3fn, 448, 464},
-                                       {18, at::kFloat8_e4m3fnuz, 240, 248},
-                                       {19, at::kFloat8_e5m2, 57344, 61440},
-                                       {20, at::kFloat8_e5m2fnuz, 57344, 61440}};
+/// Numbers of 16 bits and whole numbers as floats, which LibTorch's casts to 8 bits begin with.
+Tensor as_floats(const Tensor& x) {
+  const bool wide = at::isFloatingType(x.scalar_type()) && !at::isReducedFloatingType(x.scalar_type());
+  return wide ? x : x.to(at::kFloat);
+}
 
-/// Whole numbers of 4 and 2 bits, which are kept in 8.
-struct SmallInteger {
-  int64_t data_type;
-  int64_t values;
-  bool with_sign;
-};
-constexpr SmallInteger kSmallIntegers[] = {{21, 16, false}, {22, 16, true}, {25, 4, false}, {26, 4, true}};
-
-/// Beyond the largest number: it, where numbers saturate; else infinity where the format has it, or NaN.
-Tensor to_small_float(const Tensor& x, const SmallFloat& to, bool saturate) {
-  const Tensor floats = at::isReducedFloatingType(x.scalar_type()) || !at::isFloatingType(x.scalar_type())
-                            ? x.to(at::kFloat)
-                            : x;
-  if (saturate) return at::clamp(floats, -to.largest, to.largest).to(to.type);
-  if (to.type == at::kFloat8_e5m2) return floats.to(to.type);
-  // Halfway to where the next number would be, the even one of both is nearer: the largest, or none.
-  const Tensor size = at::abs(floats);
-  const Tensor outside = to.type == at::kFloat8_e4m3fn ? at::gt(size, to.beyond) : at::ge(size, to.beyond);
-  return at::masked_fill(floats, outside, std::numeric_limits<double>::quiet_NaN()).to(to.type);
+/// To the nearest of 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives, to the even code of two; NaN is 0, as in
+/// ml_dtypes.
+Tensor to_four_bits(const Tensor& x) {
+  const Tensor number = at::clamp(at::nan_to_num(as_floats(x), 0.0), -6, 6).to(at::kFloat);
+  const Tensor size = at::abs(number);
+  const Tensor by_twos = at::mul(at::round(at::mul(number, 0.5)), 2),
+               by_halves = at::mul(at::round(at::mul(number, 2)), 0.5);
+  return at::where(at::ge(size, 4), by_twos, at::where(at::ge(size, 2), at::round(number), by_halves));
 }
 
 /// The lowest bits of the whole part.
-Tensor to_small_integer(const Tensor& x, const SmallInteger& to) {
-  const int64_t half = to.with_sign ? to.values / 2 : 0;
-  const Tensor moved = at::add(x.to(at::kLong), half);
-  return at::sub(at::remainder(moved, to.values), half).to(to.with_sign ? at::kChar : at::kByte);
+Tensor to_few_bits(const Tensor& x, const ElementType& to) {
+  const Tensor moved = at::add(x.to(at::kLong), -to.lowest);
+  return at::sub(at::remainder(moved, to.highest - to.lowest + 1), -to.lowest).to(to.held);
 }
 
 Tensor cast_to(const Call& call, const Tensor& x, int64_t to) {
   const bool saturate = call.attribute("saturate", int64_t{1}) != 0;
-  const auto eight = std::ranges::find(kSmallFloats, to, &SmallFloat::data_type);
-  if (eight != std::end(kSmallFloats)) {
-    return x.scalar_type() == eight->type ? x : to_small_float(x, *eight, saturate);
-  }
-  const auto few = std::ranges::find(kSmallIntegers, to, &SmallInteger::data_type);
-  if (few != std::end(kSmallIntegers)) return to_small_integer(x, *few);
-  const at::ScalarType type = scalar_type(to, call.node().label());
-  return x.scalar_type() == type ? x : x.to(type);
+  const ElementType* type = find_element_type(to);
+  if (type != nullptr && type->kind == NumberKind::few_bits) return to_few_bits(x, *type);
+  if (type != nullptr && type->kind == NumberKind::small_float)
+    return x.scalar_type() == type->held && type->bits == 0 ? x : to_small_float(x, *type, saturate);
+  const at::ScalarType plain = scalar_type(to, call.node().label());
+  return x.scalar_type() == plain ? x : x.to(plain);
 }
 
 void cast(Call& call) {
   call.set(cast_to(call, call.x(0), call.attribute("to", int64_t{0})));
 }
 
-/// The type that the file gives a value, where that is another one than its tensor's: of 4 and 2 bits, 0 for
-/// others.
-int64_t small_type_of(const Call& call, const std::string& value) {
-  const Store& store = call.run().store();
-  int64_t type = store.type_of(value);
-  for (const FileValue& input : store.model().graph.inputs) type = input.name == value ? input.type : type;
-  if (const FileNode* maker = call.analysis().maker(value); maker != nullptr && maker->op == "Cast")
-    type = Call(call.run(), *maker, Call::As::known).attribute("to", int64_t{0});
-  return std::ranges::find(kSmallIntegers, type, &SmallInteger::data_type) == std::end(kSmallIntegers) ? 0
-                                                                                                       : type;
+void cast_like(Call& call) {
+  if (const int64_t type = type_of(call, call.name(1)); type != 0)
+    return call.set(cast_to(call, call.x(0), type));
+  call.set(cast_to(call, call.x(0), data_type(call.x(1).scalar_type())));
 }
 
-void cast_like(Call& call) {
-  if (const int64_t small = small_type_of(call, call.name(1)); small != 0)
-    return call.set(cast_to(call, call.x(0), small));
-  const at::ScalarType type = call.x(1).scalar_type();
-  const auto eight = std::ranges::find(kSmallFloats, type, &SmallFloat::type);
-  call.set(cast_to(call, call.x(0), eight == std::end(kSmallFloats) ? data_type(type) : eight->data_type));
+/// The type that a node gives its first result; 0 where that follows from how it computes it. `input` is the
+/// type of an input.
+template <typename Input>
+int64_t made_type(const Call& call, const FileNode& node, const Input& input) {
+  const Call inner(call.run(), node, Call::As::known);
+  if (node.op == "Cast" || node.op == "BitCast") return inner.attribute("to", int64_t{0});
+  if (node.op == "CastLike") return input(1);
+  if (node.op == "QuantizeLinear") {
+    const int64_t said = inner.attribute("output_dtype", int64_t{0});
+    return said == 0 ? input(2) : said;
+  }
+  if (node.op == "ConstantOfShape") {
+    const FileAttribute* value = node.find("value");
+    return value == nullptr ? 0 : value->tensor_type;
+  }
+  return is_mover(node.op) || node.op == "Pad" ? input(0) : 0;
 }
 
 }  // namespace
 
+Tensor to_small_float(const Tensor& x, const ElementType& to, bool saturate) {
+  if (to.bits == 4) return to_four_bits(x);
+  const Tensor floats = as_floats(x);
+  if (saturate) return at::clamp(floats, -to.largest, to.largest).to(to.held);
+  if (to.held == at::kFloat8_e5m2) return floats.to(to.held);
+  // Halfway to where the next number would be, the even code is that of the largest in e4m3fn, and in the two
+  // fnuz that of none.
+  const Tensor size = at::abs(floats);
+  const Tensor outside = to.held == at::kFloat8_e4m3fn ? at::gt(size, to.halfway) : at::ge(size, to.halfway);
+  return at::masked_fill(floats, outside, std::numeric_limits<double>::quiet_NaN()).to(to.held);
+}
+
+int64_t type_of(const Call& call, const std::string& value) {
+  constexpr int kFurthest = 1000;
+  const Store& store = call.run().store();
+  std::string name = value;
+  for (int step = 0; step < kFurthest; ++step) {
+    if (const int64_t stored = store.type_of(name); stored != 0) return stored;
+    for (const FileValue& input : store.model().graph.inputs) {
+      if (input.name == name) return input.type;
+    }
+    const FileNode* maker = call.analysis().maker(name);
+    if (maker == nullptr || !maker->domain.empty()) return 0;
+    std::string next;
+    const auto input = [&](size_t i) {
+      if (i < maker->inputs.size()) next = maker->inputs[i];
+      return int64_t{0};
+    };
+    if (const int64_t made = made_type(call, *maker, input); made != 0 || next.empty()) return made;
+    name = next;
+  }
+  return 0;
+}
+
 bool is_of_few_bits(const Call& call, const std::string& value) {
-  return small_type_of(call, value) != 0;
+  const ElementType* type = find_element_type(type_of(call, value));
+  return type != nullptr && type->kind == NumberKind::few_bits;
 }
 
 at::ScalarType input_type(int64_t type, const std::string& where) {
-  const auto eight = std::ranges::find(kSmallFloats, type, &SmallFloat::data_type);
-  if (eight != std::end(kSmallFloats)) return eight->type;
-  const auto few = std::ranges::find(kSmallIntegers, type, &SmallInteger::data_type);
-  if (few != std::end(kSmallIntegers)) return few->with_sign ? at::kChar : at::kByte;
-  return scalar_type(type, where);
+  const ElementType* row = find_element_type(type);
+  return row != nullptr && row->held != at::ScalarType::Undefined ? row->held : scalar_type(type, where);
 }
 
 ConverterTable cast_table() {

@@ -7,6 +7,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/exchange/onnx_import/file_values.h"
+#include "ulp/exchange/onnx_import/movers.h"
 #include "ulp/exchange/onnx_import/rewrite.h"
 
 namespace ulp::exchange::onnx_import {
@@ -21,7 +22,8 @@ struct StepNames {
   std::string scale, zero_point;
 };
 
-/// An operator that reads codes, each with its scale and zero point, and gives codes. Numbers are places of inputs.
+/// An operator that reads codes, each with its scale and zero point, and gives codes. Numbers are places of
+/// inputs.
 struct CodeOperator {
   std::string_view op, plain;       ///< the operator, and that on numbers
   std::vector<size_t> codes;        ///< each followed by scale and zero point
@@ -42,10 +44,6 @@ const std::vector<CodeOperator>& code_operators() {
       {.op = "QLinearWhere", .plain = "Where", .codes = {1, 4}, .others = {0}, .step = 7}};
   return all;
 }
-
-/// Operators that give the codes of their first input in another order, or some of them.
-constexpr std::string_view kMoveCodes[] = {"MaxPool", "Reshape", "Flatten",  "Transpose",
-                                           "Squeeze", "Slice",   "Unsqueeze"};
 
 /// Attributes that say how an operator on codes lies in memory, and those of older forms.
 bool is_plain_attribute(const FileAttribute& attribute) {
@@ -90,7 +88,7 @@ class CodeOperatorRewriter {
     if (node.op == "MatMulIntegerToFloat" && steps_.contains(input(node, 0))) return to_float(node);
     if (node.op == "QuantizeLinear" && !node.outputs.empty())
       steps_[node.outputs[0]] = {input(node, 1), input(node, 2)};
-    const bool moves = node.domain.empty() && std::ranges::find(kMoveCodes, node.op) != std::end(kMoveCodes);
+    const bool moves = node.domain.empty() && (is_mover(node.op) || node.op == "MaxPool");
     const auto step = moves ? steps_.find(input(node, 0)) : steps_.end();
     if (step == steps_.end() || node.outputs.size() != 1) return keep(node);
     NodeNames inputs = node.inputs;

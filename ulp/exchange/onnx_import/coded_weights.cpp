@@ -6,6 +6,7 @@
 #include <array>
 #include <string_view>
 
+#include "ulp/exchange/onnx_import/movers.h"
 #include "ulp/exchange/onnx_import/quantized.h"
 #include "ulp/quant/weights/weights.h"
 
@@ -16,10 +17,11 @@ namespace {
 using at::Tensor;
 using Kind = graph::Attribute::Kind;
 
-/// Ops between codes and a layer that reads them as codes.
-constexpr std::array<std::string_view, 12> kKeepCodes = {"Reshape",   "Transpose", "Flatten", "Squeeze",
-                                                         "Unsqueeze", "Relu",      "MaxPool", "Identity",
-                                                         "Dropout",   "Slice",     "Split",   "Concat"};
+/// Whether a layer behind this op still reads codes.
+bool passes_codes(std::string_view op) {
+  constexpr std::array<std::string_view, 4> kKeepCodes = {"Relu", "MaxPool", "Dropout", "Concat"};
+  return is_mover(op) || std::ranges::find(kKeepCodes, op) != kKeepCodes.end();
+}
 
 /// Whether a value is dequantized from codes that follow the inputs.
 bool comes_from_codes(const Call& call, std::string value) {
@@ -29,7 +31,7 @@ bool comes_from_codes(const Call& call, std::string value) {
     if (maker == nullptr || maker->inputs.empty()) return false;
     value = maker->inputs[0];
     if (maker->op == "DequantizeLinear") return call.analysis().follows_inputs(value);
-    if (std::ranges::find(kKeepCodes, maker->op) == kKeepCodes.end()) return false;
+    if (!passes_codes(maker->op)) return false;
   }
   return false;
 }

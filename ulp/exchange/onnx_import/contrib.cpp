@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ulp/exchange/onnx_import/converters.h"
+#include "ulp/exchange/onnx_import/kept_name.h"
 #include "ulp/quant/weights/weights.h"
 
 namespace ulp::exchange::onnx_import {
@@ -70,7 +71,8 @@ BlockMatrix block_matrix(Call& call) {
   return made;
 }
 
-/// Less the middle of the codes, which is their zero point where the file has none: int16 [rows, blocks, size].
+/// Less the middle of the codes, which is their zero point where the file has none: int16 [rows, blocks,
+/// size].
 Tensor codes_around_middle(const BlockMatrix& matrix) {
   const int64_t middle = int64_t{1} << (matrix.bits - 1);
   return unpacked_rows(matrix.bytes, matrix.bits, matrix.size).to(at::kShort) - middle;
@@ -88,7 +90,7 @@ Tensor float_values(const BlockMatrix& matrix) {
 Tensor nbits_weight(Call& call) {
   const BlockMatrix matrix = block_matrix(call);
   Store& store = call.run().store();
-  const std::string name = call.name(1);
+  const std::string name = kept_name(call, call.node(), 1, call.name(1), /*ending=*/"", /*first=*/1);
   const bool codes_stay = store.options().qdq == QdqForm::codes;
   const bool whole = !matrix.zero_point.defined() || matrix.zero_point.scalar_type() == at::kByte;
   const auto buffer = [&](const std::string& end, const auto& make) {

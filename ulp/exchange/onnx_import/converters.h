@@ -21,9 +21,6 @@ struct Converter {
 };
 using ConverterTable = std::span<const Converter>;
 
-/// Whether the file says that a value has whole numbers of 4 or 2 bits, which are kept in 8.
-bool is_of_few_bits(const Call& call, const std::string& value);
-
 /// Null for an op without one.
 const Converter* find_converter(const FileNode& node);
 /// "Add, Conv, ...", in alphabetical order.

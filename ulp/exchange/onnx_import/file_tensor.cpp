@@ -7,36 +7,14 @@
 #include <cstring>
 
 #include "ulp/base/error.h"
+#include "ulp/exchange/onnx_import/element_type.h"
 
 namespace ulp::exchange::onnx_import {
 
 namespace {
 
 constexpr const char* kReadTensorWhere = "exchange.read_tensor";
-// Types of TensorProto that have no number of bytes of their own.
-constexpr int64_t kText = 8, kUint4 = 21, kInt4 = 22, kUint2 = 25, kInt2 = 26;
-
-/// Codes that share bytes.
-struct SmallCodes {
-  int64_t bits = 0;  ///< of each: 4, 2, or 0 for another type
-  bool with_sign = false;
-  int64_t bytes_of(int64_t count) const { return (count * bits + 7) / 8; }
-};
-SmallCodes small_codes(int64_t type) {
-  if (type == kUint4 || type == kInt4) return {.bits = 4, .with_sign = type == kInt4};
-  if (type == kUint2 || type == kInt2) return {.bits = 2, .with_sign = type == kInt2};
-  return {};
-}
-
-/// Element types with the numbers that TensorProto has for them.
-struct ElementType {
-  int64_t data_type;
-  at::ScalarType type;
-};
-constexpr ElementType kElementTypes[] = {
-    {1, at::kFloat},   {2, at::kByte},    {3, at::kChar},     {4, at::kUInt16}, {5, at::kShort},
-    {6, at::kInt},     {7, at::kLong},    {9, at::kBool},     {10, at::kHalf},  {11, at::kDouble},
-    {12, at::kUInt32}, {13, at::kUInt64}, {16, at::kBFloat16}};
+constexpr int64_t kText = 8;
 
 /// A tensor whose fields have been read.
 struct Parts {
@@ -84,17 +62,28 @@ int64_t elements(const std::vector<int64_t>& dims, const std::string& where) {
   return empty ? 0 : most;
 }
 
-/// The lower bits of a byte come first; codes with a sign are extended.
-at::Tensor unpacked(const uint8_t* bytes, const Parts& parts, int64_t count, const SmallCodes& kind) {
-  at::Tensor codes = at::empty(parts.dims, kind.with_sign ? at::kChar : at::kByte);
-  auto* out = static_cast<uint8_t*>(codes.mutable_data_ptr());
-  const int64_t each = 8 / kind.bits;
-  const int values = 1 << kind.bits, mask = values - 1;
-  for (int64_t i = 0; i < count; ++i) {
-    const int code = bytes[i / each] >> (i % each * kind.bits) & mask;
-    out[i] = static_cast<uint8_t>(kind.with_sign && code >= values / 2 ? code - values : code);
+/// A number of 4 bits: 1 for the sign, 2 of the exponent, 1 of the mantissa.
+float from_e2m1(int code) {
+  constexpr float kSizes[] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
+  const float size = kSizes[code & 7];
+  return code >= 8 ? -size : size;
+}
+
+/// The lower bits of a byte come first; whole numbers with a sign are extended.
+at::Tensor unpacked(const uint8_t* bytes, const Parts& parts, int64_t count, const ElementType& type) {
+  at::Tensor numbers = at::empty(parts.dims, type.held);
+  const int64_t each = 8 / type.bits;
+  const int values = 1 << type.bits, mask = values - 1;
+  const auto code = [&](int64_t i) { return bytes[i / each] >> (i % each * type.bits) & mask; };
+  if (type.held == at::kFloat) {
+    auto* out = numbers.mutable_data_ptr<float>();
+    for (int64_t i = 0; i < count; ++i) out[i] = from_e2m1(code(i));
+    return numbers;
   }
-  return codes;
+  auto* out = static_cast<uint8_t*>(numbers.mutable_data_ptr());
+  for (int64_t i = 0; i < count; ++i)
+    out[i] = static_cast<uint8_t>(code(i) > type.highest ? code(i) - values : code(i));
+  return numbers;
 }
 
 /// Numbers of a list in another type, bits for those of 16 and 8 bits that are no integers.
@@ -153,22 +142,22 @@ at::Tensor value_of(const Parts& parts, int64_t type_number, const std::filesyst
                     const std::string& where) {
   const int64_t count = elements(parts.dims, where);
   if (type_number == kText) return {};
-  if (const SmallCodes kind = small_codes(type_number); kind.bits > 0) {
-    const int64_t bytes = kind.bytes_of(count);
+  if (const ElementType* kind = find_element_type(type_number); kind != nullptr && kind->bits > 0) {
+    const int64_t bytes = (count * kind->bits + 7) / 8;
     if (parts.external) {
       const at::Tensor packed = read_external(parts.data, folder, {bytes}, at::kByte, where);
-      return unpacked(packed.const_data_ptr<uint8_t>(), parts, count, kind);
+      return unpacked(packed.const_data_ptr<uint8_t>(), parts, count, *kind);
     }
     if (parts.has_raw) {
       expect_count(parts.raw.size(), bytes, where + " in bytes");
-      return unpacked(reinterpret_cast<const uint8_t*>(parts.raw.data()), parts, count, kind);
+      return unpacked(reinterpret_cast<const uint8_t*>(parts.raw.data()), parts, count, *kind);
     }
     expect_count(parts.whole.size(), bytes, where + " in bytes");
     std::vector<uint8_t> packed;
     for (const int64_t one : parts.whole) packed.push_back(static_cast<uint8_t>(one));
-    return unpacked(packed.data(), parts, count, kind);
+    return unpacked(packed.data(), parts, count, *kind);
   }
-  const at::ScalarType type = scalar_type(type_number, where);
+  const at::ScalarType type = input_type(type_number, where);
   if (parts.external) return read_external(parts.data, folder, parts.dims, type, where);
   if (!parts.has_raw) return from_lists(parts, type, count, where);
   expect_count(parts.raw.size(), count * static_cast<int64_t>(c10::elementSize(type)), where + " in bytes");
@@ -184,27 +173,11 @@ at::Tensor value_of(const Parts& parts, int64_t type_number, const std::filesyst
 }  // namespace
 
 at::ScalarType scalar_type(int64_t type, const std::string& where) {
-  const auto row = std::ranges::find(kElementTypes, type, &ElementType::data_type);
-  if (row == std::end(kElementTypes))
+  const ElementType* row = find_element_type(type);
+  if (row == nullptr || row->held == at::ScalarType::Undefined || row->kind != NumberKind::plain)
     fail_file(kReadTensorWhere, "expected numbers of a type that LibTorch has, got ", type_name(type), " in ",
               where);
-  return row->type;
-}
-
-int64_t data_type(at::ScalarType type) {
-  const auto row = std::ranges::find(kElementTypes, type, &ElementType::type);
-  return row == std::end(kElementTypes) ? 0 : row->data_type;
-}
-
-std::string type_name(int64_t type) {
-  constexpr const char* kNames[] = {
-      "undefined",      "float",      "uint8",          "int8",       "uint16",    "int16",
-      "int32",          "int64",      "string",         "bool",       "float16",   "double",
-      "uint32",         "uint64",     "complex64",      "complex128", "bfloat16",  "float8e4m3fn",
-      "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "uint4",      "int4",      "float4e2m1",
-      "float8e8m0",     "uint2",      "int2",           "float6e2m3", "float6e3m2"};
-  if (type >= 0 && type < std::ssize(kNames)) return kNames[type];
-  return "ONNX's type " + std::to_string(type);
+  return row->held;
 }
 
 FileTensor read_tensor(WireReader reader, const std::filesystem::path& folder) {

@@ -1,7 +1,9 @@
-// Codes that are made and multiplied as the network runs: DynamicQuantizeLinear, MatMulInteger, ConvInteger, and the layer that they make.
+// Codes that are made and multiplied as the network runs: DynamicQuantizeLinear, MatMulInteger, ConvInteger,
+// and the layer that they make.
 #include <torch/types.h>
 
 #include "ulp/exchange/onnx_import/converters.h"
+#include "ulp/exchange/onnx_import/kept_name.h"
 #include "ulp/exchange/onnx_import/windows.h"
 #include "ulp/quant/weights/dynamic.h"
 
@@ -25,7 +27,8 @@ void dynamic_quantize(Call& call) {
   call.set(zero.to(at::kByte), 2);
 }
 
-/// Codes less their zero point, in double: sums of their products are exact. `dim` is that of a zero point for each index.
+/// Codes less their zero point, in double: sums of their products are exact. `dim` is that of a zero point
+/// for each index.
 Tensor centered_codes(Call& call, size_t codes, size_t zero, int64_t dim) {
   const Tensor q = call.x(codes).to(at::kDouble);
   if (!call.has(zero)) return q;
@@ -67,9 +70,10 @@ void linear_dynamic(Call& call) {
   const bool fits = codes.defined() && codes.dim() == 2 && codes.scalar_type() == at::kChar &&
                     scale.defined() && (scale.numel() == 1 || scale.numel() == codes.size(1));
   if (!fits) call.refuse("expected codes [in, out] of int8 and their scales as tensors of the file");
+  const std::string name = kept_name(call, call.node(), 1, call.name(1), /*ending=*/"", /*first=*/1);
   const Tensor weight =
-      store.attribute(call.name(1) + ".out_in", Kind::buffer, [&] { return codes.t().contiguous(); });
-  const Tensor scales = store.attribute(call.name(1) + ".scale", Kind::buffer, [&] {
+      store.attribute(name + ".out_in", Kind::buffer, [&] { return codes.t().contiguous(); });
+  const Tensor scales = store.attribute(name + ".scale", Kind::buffer, [&] {
     return scale.to(at::kFloat).reshape({-1}).expand({codes.size(1)}).contiguous();
   });
   const Tensor x = call.x(0);

@@ -7,6 +7,9 @@
 #include <iterator>
 
 #include "ulp/exchange/onnx_import/converters.h"
+#include "ulp/exchange/onnx_import/element_type.h"
+#include "ulp/exchange/onnx_import/kept_name.h"
+#include "ulp/exchange/onnx_import/small_types.h"
 #include "ulp/quant/operators/ops.h"
 
 namespace ulp::exchange::onnx_import {
@@ -32,13 +35,6 @@ std::string without(std::string name, std::initializer_list<std::string_view> en
   return name;
 }
 
-/// The codes of a type of TensorProto that has at most 8 bits.
-struct CodeRange {
-  int64_t type, lowest, highest;
-};
-constexpr CodeRange kCodeRanges[] = {{2, 0, 255}, {3, -128, 127}, {21, 0, 15},
-                                     {22, -8, 7}, {25, 0, 3},     {26, -2, 1}};
-
 /// A tensor of the file.
 Tensor stored(Call& call, const FileNode& node, size_t i, const char* what) {
   const bool there = i < node.inputs.size() && !node.inputs[i].empty();
@@ -49,19 +45,24 @@ Tensor stored(Call& call, const FileNode& node, size_t i, const char* what) {
 
 /// The type of the codes that a QuantizeLinear gives, and their range.
 void set_codes(Call& call, const FileNode& node, Step& step) {
-  constexpr int64_t kUint8 = 2;
-  const Call inner(call.run(), node, Call::As::known);
-  int64_t type = inner.attribute("output_dtype", int64_t{0});
-  if (node.inputs.size() > 2 && !node.inputs[2].empty()) {
-    stored(call, node, 2, "zero point");
-    type = call.run().store().type_of(node.inputs[2]);
-  }
-  if (type == 0) type = kUint8;
-  const auto range = std::ranges::find(kCodeRanges, type, &CodeRange::type);
-  if (range == std::end(kCodeRanges)) call.refuse("expected codes of at most 8 bits, got ", type_name(type));
-  step.lowest = range->lowest;
-  step.highest = range->highest;
-  step.type = range->lowest < 0 ? at::kChar : at::kByte;
+  if (node.inputs.size() > 2 && !node.inputs[2].empty()) stored(call, node, 2, "zero point");
+  const ElementType& range = code_type(call, node);
+  if (range.highest == 0) call.refuse("expected codes of at most 16 bits, got ", range.name);
+  step.lowest = range.lowest;
+  step.highest = range.highest;
+  step.type = range.held;
+}
+
+/// The name of a scale or a zero point, which other quantizers share; `ending` where others read it as it is
+/// in the file.
+std::string step_name(const Call& call, const FileNode& node, size_t i, const std::string& wish,
+                      const std::string& ending) {
+  const std::string& input = node.inputs.at(i);
+  const bool steps_alone = std::ranges::all_of(call.analysis().uses(input), [](const Use& use) {
+    return use.node->op == "QuantizeLinear" || use.node->op == "DequantizeLinear";
+  });
+  const bool taken = wish != input && call.run().store().find(wish).defined();
+  return steps_alone && !taken && !call.analysis().is_result(input) ? wish : node.outputs.at(0) + ending;
 }
 
 /// `rank` is that of the codes; `type` of codes that are in the file.
@@ -79,18 +80,18 @@ Step step_of(Call& call, const FileNode& node, int64_t rank, std::optional<at::S
   } else {
     set_codes(call, node, step);
   }
-  const bool fits = step.type == at::kByte || step.type == at::kChar || step.type == at::kInt;
-  if (!fits) call.refuse("expected codes of 8 bits, or a bias of 32, got ", step.type);
   if (scale.dim() > 1 || !at::isFloatingType(scale.scalar_type()))
     call.refuse("expected one scale a channel");
   if (scale.numel() != 1) step.axis = inner.dim(inner.attribute("axis", int64_t{1}), rank);
-  const std::string name = without(node.inputs[1], {".onnx"});
+  const std::string name = step_name(call, node, 1, without(node.inputs[1], {".onnx"}), ".scale");
   step.scale = store.attribute(name, Kind::buffer, [&] { return scale.to(at::kFloat).reshape({-1}); });
   const auto zeros = [&] {
     const Tensor zero = has_zero ? stored(call, node, 2, "zero point") : at::zeros({1}, at::kInt);
     return zero.to(at::kInt).reshape({-1}).expand({scale.numel()}).contiguous();
   };
-  const std::string zero_name = has_zero ? without(node.inputs[2], {".onnx"}) : name + ".zero_point";
+  const std::string zero_name =
+      has_zero ? step_name(call, node, 2, without(node.inputs[2], {".onnx"}), ".zero_point")
+               : name + ".zero_point";
   // One zero point may stand beside scales of several lengths.
   const std::string own = zero_name + (zero_name == name ? ".zero_point" : "");
   step.zero_point = store.attribute(own, Kind::buffer, zeros);
@@ -105,54 +106,13 @@ Tensor codes_by(const Step& step, const Tensor& x) {
                          step.type);
 }
 
-/// Whether a node's scale is computed as the network runs, or in the file.
-bool is_computed(Call& call) {
-  return !call.run().store().find(call.name(1)).defined();
-}
-
-/// A scale or a zero point that is computed, along the dimension of `x` that has one for each index.
-Tensor along_axis(Call& call, size_t i, const Tensor& x) {
-  const Tensor value = call.x(i).to(at::kFloat);
-  if (call.attribute("block_size", int64_t{0}) != 0 || value.dim() > 1)
-    call.refuse("expected one scale a tensor or a channel");
-  if (value.dim() == 0 || value.size(0) == 1) return value;
-  std::vector<int64_t> sizes(static_cast<size_t>(x.dim()), 1);
-  sizes[static_cast<size_t>(call.dim(call.attribute("axis", int64_t{1}), x.dim()))] = value.size(0);
-  return at::reshape(value, sizes);
-}
-
-/// By a scale that is computed: no engine has codes of it.
-void quantize_by_computed(Call& call, const Tensor& x) {
-  Step step;
-  if (call.has(2) && !call.run().store().find(call.name(2)).defined()) {
-    if (is_of_few_bits(call, call.name(2))) call.refuse("expected a zero point of 4 or 2 bits in the file");
-    step.type = call.x(2).scalar_type();
-    if (step.type != at::kByte && step.type != at::kChar) call.refuse("expected codes of 8 bits");
-    step.lowest = step.type == at::kChar ? -128 : 0;
-    step.highest = step.type == at::kChar ? 127 : 255;
-  } else {
-    set_codes(call, call.node(), step);
-  }
-  const Tensor steps = at::round(at::div(x.to(at::kFloat), along_axis(call, 1, x)));
-  const Tensor moved = call.has(2) ? at::add(steps, along_axis(call, 2, x)) : steps;
-  call.set(at::clamp(moved, step.lowest, step.highest).to(step.type));
-}
-
-void dequantize_by_computed(Call& call) {
-  const Tensor q = call.x(0), codes = q.to(at::kFloat);
-  const Tensor centered = call.has(2) ? at::sub(codes, along_axis(call, 2, q)) : codes;
-  const Tensor numbers = at::mul(centered, along_axis(call, 1, q));
-  const at::ScalarType type = call.x(1).scalar_type();
-  call.set(type == at::kFloat ? numbers : numbers.to(type));
-}
-
 void quantize(Call& call) {
   constexpr int64_t kFloatType = 1;
   const int64_t precision = call.attribute("precision", int64_t{0});
   if (precision != 0 && precision != kFloatType)
     call.refuse("expected numbers to be divided in float, got ", type_name(precision));
   const Tensor x = call.x(0);
-  if (is_computed(call)) return quantize_by_computed(call, x);
+  if (is_of_numbers(call, call.node())) return quantize_as_numbers(call);
   call.set(codes_by(step_of(call, call.node(), x.dim()), x));
 }
 
@@ -180,7 +140,8 @@ Tensor in_type_of(Call& call, const FileNode& node, const Tensor& values) {
 
 /// A weight or a bias that trains, from its codes.
 Tensor trained(Call& call, const Step& step, const Tensor& codes) {
-  const std::string name = without(call.name(0), {".int8", ".int32", "_quantized"});
+  const std::string name =
+      kept_name(call, call.node(), 0, without(call.name(0), {".int8", ".int32", "_quantized"}));
   const auto values = [&] { return quant::dequantize(codes, step.scale, step.zero_point, step.axis); };
   const Tensor weight = call.run().store().attribute(name, Kind::parameter, values);
   if (codes.scalar_type() == at::kInt) return weight;
@@ -214,15 +175,15 @@ Partner partner(const Call& call) {
 /// Quantized and back again at once, which trains; undefined where the codes come from elsewhere.
 Tensor fake_quantized(Call& call) {
   const Partner before = partner(call);
-  if (before.quantize == nullptr) return {};
+  if (before.quantize == nullptr || code_type(call, *before.quantize).highest == 0) return {};
   const Tensor x = call.run().tensor(before.quantize->inputs.at(0), call.node());
   Step step = step_of(call, *before.quantize, x.dim());
   if (before.clip != nullptr && !narrow_codes(call, *before.clip, step)) return {};
   return quant::fake_quantize(x, step.scale, step.zero_point, step.axis, step.lowest, step.highest);
 }
 
-/// A vector of codes of 8 bits beside others in sums and products alone, as the bias of a product whose quantizer has rounded it: its
-/// numbers, since engines keep such operands in float. Undefined for all else.
+/// A vector of codes of 8 bits beside others in sums and products alone, as the bias of a product whose
+/// quantizer has rounded it: its numbers, since engines keep such operands in float. Undefined for all else.
 Tensor numbers_beside(Call& call, const Step& step, const Tensor& codes) {
   constexpr std::string_view kBeside[] = {"Add", "Sub", "Mul", "Div"};
   const std::string& output = call.node().outputs.at(0);
@@ -234,7 +195,8 @@ Tensor numbers_beside(Call& call, const Step& step, const Tensor& codes) {
       call.analysis().is_result(output) || !std::ranges::all_of(uses, is_beside))
     return {};
   const auto values = [&] { return quant::dequantize(codes, step.scale, step.zero_point, step.axis); };
-  return call.run().store().attribute(without(call.name(0), {"_quantized"}), Kind::buffer, values);
+  const std::string name = kept_name(call, call.node(), 0, without(call.name(0), {"_quantized"}));
+  return call.run().store().attribute(name, Kind::buffer, values);
 }
 
 /// Codes that are a tensor of the file.
@@ -256,16 +218,16 @@ Tensor dequantized_weight(Call& call, const Tensor& codes) {
 void dequantize(Call& call) {
   const Tensor codes = call.run().store().find(call.name(0));
   const auto set = [&](const Tensor& values) { call.set(in_type_of(call, call.node(), values)); };
-  if (call.attribute("block_size", int64_t{0}) != 0) {
+  if (call.attribute("block_size", int64_t{0}) != 0 && !is_of_numbers(call, call.node())) {
     const Tensor weight = block_weight(call, call.node());
     return set(call.dim(call.attribute("axis", int64_t{1}), 2) == 0 ? weight.t() : weight);
   }
-  if (is_computed(call)) return dequantize_by_computed(call);
-  if (codes.defined() && call.run().store().is_initializer(call.name(0)))
-    return set(dequantized_weight(call, codes));
-  if (call.run().store().options().qdq == QdqForm::fake) {
+  if (call.run().store().options().qdq == QdqForm::fake && !computed_step(call, call.node())) {
     if (const Tensor fake = fake_quantized(call); fake.defined()) return set(fake);
   }
+  if (is_of_numbers(call, call.node())) return dequantize_as_numbers(call);
+  if (codes.defined() && call.run().store().is_initializer(call.name(0)))
+    return set(dequantized_weight(call, codes));
   const Tensor q = call.x(0);
   const Step step = step_of(call, call.node(), q.dim(), q.scalar_type());
   set(quant::dequantize(q, step.scale, step.zero_point, step.axis));
@@ -275,7 +237,7 @@ void dequantize(Call& call) {
 
 Tensor clipped_codes(Call& clip) {
   const FileNode* quantize = clip.analysis().maker(clip.name(0));
-  if (quantize == nullptr || quantize->op != "QuantizeLinear") return {};
+  if (quantize == nullptr || quantize->op != "QuantizeLinear" || is_of_numbers(clip, *quantize)) return {};
   const Tensor x = clip.run().tensor(quantize->inputs.at(0), clip.node());
   Step step = step_of(clip, *quantize, x.dim());
   return narrow_codes(clip, clip.node(), step) ? codes_by(step, x) : Tensor();
@@ -285,7 +247,9 @@ Tensor turned_codes(Call& call, const FileNode& node) {
   Store& store = call.run().store();
   const std::string& name = node.inputs.at(0);
   const Tensor codes = store.is_initializer(name) ? store.find(name) : Tensor();
-  if (!codes.defined() || codes.dim() != 2 || call.analysis().uses(name).size() != 1) return {};
+  if (!codes.defined() || codes.dim() != 2 || call.analysis().uses(name).size() != 1 ||
+      is_of_numbers(call, node))
+    return {};
   const Call inner(call.run(), node, Call::As::known);
   if (inner.attribute("block_size", int64_t{0}) != 0) {
     const bool columns = inner.dim(inner.attribute("axis", int64_t{1}), 2) == 0;
