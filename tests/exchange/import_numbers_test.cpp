@@ -63,7 +63,7 @@ TEST(ImportNumbers, BitsAreMoved) {
   };
   EXPECT_TRUE(torch::equal(moved("LEFT"), torch::tensor({32, 16, 248}, torch::kByte)));
   EXPECT_TRUE(torch::equal(moved("RIGHT"), torch::tensor({8, 1, 31}, torch::kByte)));
-  EXPECT_ERROR(moved("UP"), "expected the direction LEFT or RIGHT, got UP");
+  EXPECT_ERROR(moved("UP"), "expected direction LEFT or RIGHT, got 'UP'");
 }
 
 TEST(ImportNumbers, SlopesLieAlongTheLastDimensions) {
@@ -178,6 +178,57 @@ TEST(ImportNumbers, NeighbouringChannelsAreNormalised) {
       x, torch::nn::functional::LocalResponseNormFuncOptions(3).alpha(0.5).beta(0.6).k(2));
   EXPECT_LT(share_off(alone("LRN", x, {{"size", 3}, {"alpha", 0.5F}, {"beta", 0.6F}, {"bias", 2.0F}}), right),
             1e-6);
+}
+
+TEST(ImportNumbers, ABoundThatIsNotANumberBoundsNothing) {
+  // Results of ONNX Runtime 1.31.1.
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  const at::Tensor x = torch::tensor({-3.0F, 0.0F, kNan, 2.0F, 7.0F});
+  const auto clipped = [&](float low, float high, bool stored) {
+    OnnxCase file;
+    const at::Tensor a = torch::tensor(low), b = torch::tensor(high);
+    file.input("x", {5});
+    stored ? file.tensor("a", a).tensor("b", b) : file.input("a", {}).input("b", {});
+    file.node("Clip", {"x", "a", "b"}, {"y"}).output("y");
+    return stored ? file.run({x}) : file.run({x, a, b});
+  };
+  const auto same = [](const at::Tensor& a, const at::Tensor& b) {
+    return torch::allclose(a, b, 0, 0, /*equal_nan=*/true);
+  };
+  for (const bool stored : {true, false}) {
+    EXPECT_TRUE(same(clipped(kNan, 1, stored), torch::tensor({-3.0F, 0.0F, kNan, 1.0F, 1.0F})));
+    EXPECT_TRUE(same(clipped(-1, kNan, stored), torch::tensor({-1.0F, 0.0F, kNan, 2.0F, 7.0F})));
+    EXPECT_TRUE(same(clipped(kNan, kNan, stored), x));
+    EXPECT_TRUE(same(clipped(3, 1, stored), torch::tensor({1.0F, 1.0F, kNan, 1.0F, 1.0F})));
+  }
+  EXPECT_ERROR(alone("Clip", x, {{"min", kNan}}, 6), "expected a number as attribute 'min', got NaN");
+}
+
+TEST(ImportNumbers, ExponentialsOfWholeNumbersAreRefused) {
+  EXPECT_ERROR(alone("ReduceLogSumExp", torch::tensor({1, 2, 3}, torch::kInt)),
+               "expected floats, since runtimes round the exponentials of whole numbers");
+}
+
+TEST(ImportNumbers, ExtremesOfNothing) {
+  const auto extreme = [](const std::string& op, at::ScalarType type) {
+    return alone(op, torch::zeros({2, 0, 3}, type), {{"axes", std::vector<int64_t>{1}}}, 13);
+  };
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  EXPECT_TRUE(torch::equal(extreme("ReduceMax", at::kFloat), torch::full({2, 1, 3}, -kInf)));
+  EXPECT_TRUE(torch::equal(extreme("ReduceMin", at::kFloat), torch::full({2, 1, 3}, kInf)));
+  EXPECT_TRUE(torch::equal(extreme("ReduceMax", at::kInt),
+                           torch::full({2, 1, 3}, std::numeric_limits<int32_t>::min(), torch::kInt)));
+  EXPECT_TRUE(torch::equal(extreme("ReduceMin", at::kLong),
+                           torch::full({2, 1, 3}, std::numeric_limits<int64_t>::max(), torch::kLong)));
+  EXPECT_TRUE(torch::equal(extreme("ReduceMin", at::kByte), torch::full({2, 1, 3}, 255, torch::kByte)));
+}
+
+TEST(ImportNumbers, OperandsAlongAnAxisInEveryType) {
+  for (const at::ScalarType type : {at::kFloat, at::kUInt32, at::kUInt64}) {
+    const at::Tensor x = torch::arange(4, at::kLong).view({2, 2}), b = torch::tensor({10, 20}, at::kLong);
+    const at::Tensor y = with_other("Add", x.to(type), b.to(type), {{"axis", 0}, {"broadcast", 1}}, 6);
+    EXPECT_TRUE(torch::equal(y.to(at::kLong), x + b.view({2, 1}))) << type;
+  }
 }
 
 }  // namespace ulp::test

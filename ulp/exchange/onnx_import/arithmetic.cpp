@@ -4,11 +4,10 @@
 #include <cmath>
 
 #include "ulp/exchange/onnx_import/converters.h"
+#include "ulp/exchange/onnx_import/operands.h"
 #include "ulp/exchange/onnx_import/patterns.h"
 
 namespace ulp::exchange::onnx_import {
-
-namespace {
 
 using at::Tensor;
 
@@ -17,7 +16,8 @@ bool has_axis(const Call& call) {
   constexpr int64_t kBroadcasts = 7;
   return call.opset() < kBroadcasts && call.has_attribute("axis");
 }
-Tensor second(Call& call) {
+
+Tensor second_operand(Call& call) {
   const Tensor b = call.x(1);
   if (!has_axis(call)) return b;
   const int64_t rank = call.x(0).dim(), axis = call.dim(call.attribute("axis", int64_t{0}), rank);
@@ -27,6 +27,8 @@ Tensor second(Call& call) {
   return at::reshape(b, sizes);
 }
 
+namespace {
+
 /// The other operand as a number in the call's arguments, where that changes no size of the result.
 std::optional<at::Scalar> number_beside(Call& call, size_t i) {
   const std::optional<at::Scalar> number = call.scalar(i);
@@ -35,7 +37,7 @@ std::optional<at::Scalar> number_beside(Call& call, size_t i) {
 }
 
 void add(Call& call) {
-  if (has_axis(call)) return call.set(at::add(call.x(0), second(call)));
+  if (has_axis(call)) return call.set(at::add(call.x(0), second_operand(call)));
   if (const Tensor linear = linear_of(call); linear.defined()) return call.set(linear);
   if (const Tensor norm = layer_norm_of(call); norm.defined()) return call.set(norm);
   if (const auto number = number_beside(call, 1)) return call.set(at::add(call.x(0), *number));
@@ -46,11 +48,11 @@ void add(Call& call) {
 void sub(Call& call) {
   if (const auto number = number_beside(call, 1)) return call.set(at::sub(call.x(0), *number));
   if (const auto number = number_beside(call, 0)) return call.set(at::rsub(call.x(1), *number));
-  call.set(at::sub(call.x(0), second(call)));
+  call.set(at::sub(call.x(0), second_operand(call)));
 }
 
 void mul(Call& call) {
-  if (has_axis(call)) return call.set(at::mul(call.x(0), second(call)));
+  if (has_axis(call)) return call.set(at::mul(call.x(0), second_operand(call)));
   if (const Tensor activation = activation_of(call); activation.defined()) return call.set(activation);
   if (const auto number = number_beside(call, 1)) return call.set(at::mul(call.x(0), *number));
   if (const auto number = number_beside(call, 0)) return call.set(at::mul(call.x(1), *number));
@@ -60,7 +62,7 @@ void mul(Call& call) {
 /// Whole numbers to divide by. ONNX does not say what a division by 0 gives; where the divisor follows the
 /// inputs, which are zeros while the graph is captured, 0 divides as 1.
 Tensor whole_divisor(Call& call) {
-  const Tensor b = second(call);
+  const Tensor b = second_operand(call);
   if (!call.is_known(1)) return at::masked_fill(b, at::eq(b, 0), 1);
   for (const at::Scalar& number : call.numbers(1)) {
     if (number.toLong() == 0) call.refuse("expected whole numbers to be divided by other numbers than 0");
@@ -73,7 +75,7 @@ void div(Call& call) {
   const Tensor a = call.x(0);
   const bool whole = !at::isFloatingType(a.scalar_type());
   if (const auto number = number_beside(call, 1); number && !whole) return call.set(at::div(a, *number));
-  call.set(whole ? at::div(a, whole_divisor(call), "trunc") : at::div(a, second(call)));
+  call.set(whole ? at::div(a, whole_divisor(call), "trunc") : at::div(a, second_operand(call)));
 }
 
 /// The result has the sign of the divisor, or of the dividend where fmod is 1.
@@ -91,7 +93,7 @@ void pow(Call& call) {
   const bool whole_base = !at::isFloatingType(type);
   const auto number = number_beside(call, 1);
   if (!number) {
-    const Tensor exponent = second(call);
+    const Tensor exponent = second_operand(call);
     if (whole_base && at::isFloatingType(exponent.scalar_type()))
       return call.set(at::pow(x.to(at::kDouble), exponent).to(type));
     return call.set(at::pow(x, exponent).to(type));
@@ -108,12 +110,12 @@ using BinaryNumber = Tensor (*)(const Tensor&, const at::Scalar&);
 template <BinaryNumber with_number, Binary with_tensor>
 void compare(Call& call) {
   if (const auto number = number_beside(call, 1)) return call.set(with_number(call.x(0), *number));
-  call.set(with_tensor(call.x(0), second(call)));
+  call.set(with_tensor(call.x(0), second_operand(call)));
 }
 
 template <Binary function>
 void both(Call& call) {
-  call.set(function(call.x(0), second(call)));
+  call.set(function(call.x(0), second_operand(call)));
 }
 
 /// Of one tensor or more.
@@ -134,14 +136,6 @@ void mean(Call& call) {
   call.set(at::div(sum, static_cast<double>(call.inputs())));
 }
 
-void bit_shift(Call& call) {
-  const std::string direction = call.attribute("direction", "");
-  if (direction != "LEFT" && direction != "RIGHT")
-    call.refuse("expected the direction LEFT or RIGHT, got ", direction);
-  const Tensor x = call.x(0), by = call.x(1);
-  call.set(direction == "LEFT" ? at::bitwise_left_shift(x, by) : at::bitwise_right_shift(x, by));
-}
-
 void where(Call& call) {
   if (const Tensor sign = sign_of(call); sign.defined()) return call.set(sign);
   const Tensor condition = call.x(0);
@@ -154,7 +148,8 @@ void trilu(Call& call) {
   call.set(call.attribute("upper", int64_t{1}) != 0 ? at::triu(x, diagonal) : at::tril(x, diagonal));
 }
 
-/// Sums or products of all elements before one and itself; where exclusive, without it; where reverse, from the end.
+/// Sums or products of all elements before one and itself; where exclusive, without it; where reverse, from
+/// the end.
 template <Tensor (*function)(const Tensor&, int64_t, std::optional<at::ScalarType>)>
 void cumulated(Call& call) {
   Tensor x = call.x(0);
@@ -195,7 +190,6 @@ ConverterTable arithmetic_table() {
                                          {"Trilu", trilu},
                                          {"CumSum", cumulated<at::cumsum>},
                                          {"CumProd", cumulated<at::cumprod>},
-                                         {"BitShift", bit_shift},
                                          {"BitwiseAnd", both<at::bitwise_and>},
                                          {"BitwiseOr", both<at::bitwise_or>},
                                          {"BitwiseXor", both<at::bitwise_xor>}};

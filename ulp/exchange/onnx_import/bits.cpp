@@ -2,8 +2,10 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "ulp/exchange/onnx_import/converters.h"
+#include "ulp/exchange/onnx_import/operands.h"
 #include "ulp/exchange/onnx_import/unsigned.h"
 
 namespace ulp::exchange::onnx_import {
@@ -38,10 +40,44 @@ void bit_shift(Call& call) {
   call.set(shifted(call, x, call.x(1), x.scalar_type()));
 }
 
+/// Whether a < b. Of 64 bits without a sign, a number that LibTorch takes for one below 0 is larger than all others.
+Tensor is_less(const Tensor& a, const Tensor& b, at::ScalarType type) {
+  if (type != at::kUInt64) return at::lt(a, b);
+  const Tensor large = at::lt(b, 0);
+  return at::where(at::eq(at::lt(a, 0), large), at::lt(a, b), large);
+}
+
+/// Quotients of 64 bits without a sign: of half the number, twice, and one more where the rest is a divisor
+/// still. A divisor with the highest bit goes once into what is not below it.
+Tensor wide_quotient(const Tensor& a, const Tensor& b) {
+  const auto not_below = [](const Tensor& x, const Tensor& y) {
+    return at::logical_not(is_less(x, y, at::kUInt64));
+  };
+  const Tensor large = at::lt(b, 0), divisor = at::masked_fill(b, large, 1);
+  const Tensor half = at::bitwise_and(at::bitwise_right_shift(a, 1), std::numeric_limits<int64_t>::max());
+  const Tensor near = at::mul(at::div(half, divisor, "trunc"), 2);
+  const Tensor rest = at::sub(a, at::mul(near, divisor));
+  const Tensor quotient = at::add(near, not_below(rest, divisor).to(at::kLong));
+  return at::where(large, not_below(a, b).to(at::kLong), quotient);
+}
+
 /// Quotients and remainders; 0 divides as 1, as in arithmetic.cpp.
-Tensor divided(const Call& call, const Tensor& a, const Tensor& b) {
+Tensor divided(const Call& call, const Tensor& a, const Tensor& b, at::ScalarType type) {
   const Tensor divisor = at::masked_fill(b, at::eq(b, 0), 1);
-  return call.node().op == "Mod" ? at::remainder(a, divisor) : at::div(a, divisor, "trunc");
+  const bool rest = call.node().op == "Mod";
+  if (type != at::kUInt64) return rest ? at::remainder(a, divisor) : at::div(a, divisor, "trunc");
+  const Tensor quotient = wide_quotient(a, divisor);
+  return rest ? at::sub(a, at::mul(quotient, divisor)) : quotient;
+}
+
+/// A function that asks which number is larger.
+Tensor of_order(const Call& call, const Tensor& a, const Tensor& b, at::ScalarType type) {
+  const std::string& op = call.node().op;
+  if (op == "Max") return at::where(is_less(a, b, type), b, a);
+  if (op == "Min") return at::where(is_less(b, a, type), b, a);
+  if (op == "Less") return is_less(a, b, type);
+  if (op == "Greater") return is_less(b, a, type);
+  return at::logical_not(op == "LessOrEqual" ? is_less(b, a, type) : is_less(a, b, type));
 }
 
 /// A function of two numbers as numbers of 64 bits, which may have a sign where theirs have none.
@@ -55,14 +91,8 @@ Tensor of_two(const Call& call, const Tensor& a, const Tensor& b, at::ScalarType
   if (op == "BitwiseOr") return at::bitwise_or(a, b);
   if (op == "BitwiseXor") return at::bitwise_xor(a, b);
   if (op == "BitShift") return shifted(call, a, b, type);
-  // The others ask which number is larger.
-  if (type == at::kUInt64) call.refuse("expected numbers that LibTorch puts in order, got uint64");
-  if (op == "Div" || op == "Mod") return divided(call, a, b);
-  if (op == "Max") return at::maximum(a, b);
-  if (op == "Min") return at::minimum(a, b);
-  if (op == "Less") return at::lt(a, b);
-  if (op == "LessOrEqual") return at::le(a, b);
-  return op == "Greater" ? at::gt(a, b) : at::ge(a, b);
+  if (op == "Div" || op == "Mod") return divided(call, a, b, type);
+  return of_order(call, a, b, type);
 }
 
 constexpr std::string_view kOfTwo[] = {
@@ -91,7 +121,7 @@ bool unsigned_arithmetic(Call& call) {
   Tensor result = call.x(0).to(at::kLong);
   if (one) result = at::bitwise_not(result);
   for (size_t i = 1; i < call.inputs(); ++i) {
-    const Tensor other = call.x(i);
+    const Tensor other = i == 1 ? second_operand(call) : call.x(i);
     if (other.scalar_type() != type) call.refuse("expected operands of one type");
     result = of_two(call, result, other.to(at::kLong), type);
   }

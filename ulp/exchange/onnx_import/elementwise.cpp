@@ -92,17 +92,32 @@ void prelu(Call& call) {
   call.set(at::prelu(x, slope));
 }
 
+/// A bound of Clip that is computed. One that is NaN bounds nothing, as ONNX Runtime has it.
+std::optional<Tensor> computed_bound(Call& call, size_t i, double without) {
+  const std::optional<Tensor> bound = call.optional(i);
+  if (!bound || !at::isFloatingType(bound->scalar_type())) return bound;
+  return at::masked_fill(*bound, at::isnan(*bound), without);
+}
+
+/// A bound of Clip that is a number before the run; nothing for NaN as an input, which is refused as an
+/// attribute, as there.
+std::optional<at::Scalar> known_bound(Call& call, size_t i, const char* name) {
+  if (!call.has(i) && !call.has_attribute(name)) return std::nullopt;
+  const std::optional<at::Scalar> bound = call.has(i) ? call.scalar(i) : call.attribute(name, 0.0);
+  if (!bound || !std::isnan(bound->toDouble())) return bound;
+  if (!call.has(i)) call.refuse("expected a number as attribute '", name, "', got NaN");
+  return std::nullopt;
+}
+
 void clip(Call& call) {
   if (const Tensor codes = clipped_codes(call); codes.defined()) return call.set(codes);
   const Tensor x = call.x(0);
   const auto computed = [&](size_t i) { return call.has(i) && !call.scalar(i); };
-  if (computed(1) || computed(2)) return call.set(at::clamp(x, call.optional(1), call.optional(2)));
-  const auto bound = [&](size_t i, const char* name) -> std::optional<at::Scalar> {
-    if (call.has(i)) return call.scalar(i);
-    if (!call.has_attribute(name)) return std::nullopt;
-    return call.attribute(name, 0.0);
-  };
-  const auto low = bound(1, "min"), high = bound(2, "max");
+  if (computed(1) || computed(2)) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    return call.set(at::clamp(x, computed_bound(call, 1, -kInfinity), computed_bound(call, 2, kInfinity)));
+  }
+  const auto low = known_bound(call, 1, "min"), high = known_bound(call, 2, "max");
   if (!low && !high) return call.set(x);
   const bool six = low && high && low->toDouble() == 0 && high->toDouble() == 6;
   call.set(six && at::isFloatingType(x.scalar_type()) ? at::relu6(x) : at::clamp(x, low, high));

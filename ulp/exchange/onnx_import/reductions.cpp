@@ -2,6 +2,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <string_view>
 
@@ -32,12 +33,17 @@ constexpr std::string_view kPlain[] = {"ReduceSum", "ReduceMean", "ReduceMax",
 
 using Reduction = Tensor (*)(const Tensor&, const Dims&, bool keep);
 
-/// Where nothing is reduced, what stands before and behind the sum is computed all the same: of groups of one element.
+/// Where nothing is reduced, what stands before and behind the sum is computed all the same: of groups of one
+/// element.
 template <Reduction function>
 void reduce(Call& call) {
   const Tensor x = call.x(0);
   const std::optional<Dims> dims = dims_of(call, x.dim());
   const bool some = dims && !dims->empty();
+  if (call.node().op == "ReduceLogSumExp" && !at::isFloatingType(x.scalar_type()))
+    call.refuse(
+        "expected floats, since runtimes round the exponentials of whole numbers before they add them, got ",
+        type_name(data_type(x.scalar_type())));
   if (!some && std::ranges::find(kPlain, call.node().op) != std::end(kPlain)) return call.set(x);
   if (!some) return call.set(function(at::unsqueeze(x, -1), {-1}, /*keep=*/false));
   call.set(function(x, *dims, call.attribute("keepdims", int64_t{1}) != 0));
@@ -53,11 +59,35 @@ Tensor mean(const Tensor& x, const Dims& dims, bool keep) {
   for (const int64_t dim : dims) count *= x.size(dim);
   return at::div(at::sum(x, dims, keep, x.scalar_type()), count, "trunc");
 }
+/// Whether no element is left to reduce; LibTorch has no extreme of none.
+bool is_empty_over(const Tensor& x, const Dims& dims) {
+  return std::ranges::any_of(dims, [&](int64_t dim) { return x.size(dim) == 0; });
+}
+/// The largest of no elements is the lowest number of the type, the smallest the highest one.
+Tensor extreme_of_none(const Tensor& x, const Dims& dims, bool keep, bool lowest) {
+  Dims sizes;
+  for (int64_t dim = 0; dim < x.dim(); ++dim) {
+    const bool reduced = std::ranges::find(dims, dim) != dims.end();
+    if (!reduced || keep) sizes.push_back(reduced ? 1 : x.size(dim));
+  }
+  const at::ScalarType type = x.scalar_type();
+  const auto options = at::TensorOptions(type);
+  if (type == at::kBool) return at::full(sizes, !lowest, options);
+  if (!at::isFloatingType(type)) {
+    const auto bits = static_cast<int>(8 * c10::elementSize(type));
+    const bool has_sign = type != at::kByte;
+    const int64_t highest = has_sign ? static_cast<int64_t>(~uint64_t{0} >> (65 - bits)) : 255;
+    return at::full(sizes, lowest ? (has_sign ? -highest - 1 : 0) : highest, options);
+  }
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  return at::full(sizes, lowest ? -kInfinity : kInfinity, options);
+}
+
 Tensor largest(const Tensor& x, const Dims& dims, bool keep) {
-  return at::amax(x, dims, keep);
+  return is_empty_over(x, dims) ? extreme_of_none(x, dims, keep, /*lowest=*/true) : at::amax(x, dims, keep);
 }
 Tensor smallest(const Tensor& x, const Dims& dims, bool keep) {
-  return at::amin(x, dims, keep);
+  return is_empty_over(x, dims) ? extreme_of_none(x, dims, keep, /*lowest=*/false) : at::amin(x, dims, keep);
 }
 Tensor squares(const Tensor& x, const Dims& dims, bool keep) {
   return at::sum(at::mul(x, x), dims, keep, x.scalar_type());
@@ -122,7 +152,7 @@ ConverterTable reduce_table() {
                                          {"ReduceL1", reduce<l1>, first_input},
                                          {"ReduceL2", reduce<in_floats<l2>>, first_input},
                                          {"ReduceLogSum", reduce<in_floats<log_sum>>, first_input},
-                                         {"ReduceLogSumExp", reduce<in_floats<log_sum_exp>>, first_input},
+                                         {"ReduceLogSumExp", reduce<log_sum_exp>, first_input},
                                          {"ArgMax", place<at::argmax>, first_input},
                                          {"ArgMin", place<at::argmin>, first_input},
                                          {"TopK", top, twice}};
