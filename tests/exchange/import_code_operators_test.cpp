@@ -1,5 +1,6 @@
-// Codes in ONNX files of other writers: QOperator files, products of codes made as they run, weights alone in codes, clipped codes, float16
-// scales, codes of 4 and 2 bits. Scales are powers of two, so that nothing is rounded but to codes.
+// Codes in ONNX files of other writers: QOperator files, products of codes made as they run, weights alone in
+// codes, clipped codes, float16 scales, codes of 4 and 2 bits. Scales are powers of two, so that nothing is
+// rounded but to codes.
 #include <torch/torch.h>
 
 #include "error_of.h"
@@ -39,7 +40,8 @@ void add_steps(OnnxCase& file) {
   file.tensor("ys", torch::tensor(8.0F)).tensor("yz", torch::tensor(100, torch::kByte));
 }
 
-/// MatMul(x, DequantizeLinear(w[in, out], scale[out], zero[out], axis 1)), or with the weight the other way round.
+/// MatMul(x, DequantizeLinear(w[in, out], scale[out], zero[out], axis 1)), or with the weight the other way
+/// round.
 OnnxCase weight_alone(const at::Tensor& w, const at::Tensor& scale, const at::Tensor& zero, bool out_in) {
   OnnxCase file;
   file.input("x", {-1, w.size(out_in ? 1 : 0)}).tensor("w", w).tensor("s", scale).tensor("z", zero);
@@ -201,7 +203,7 @@ TEST(ImportCodeOperators, SumsOfProductsOfCodesAreExact) {
 }
 
 TEST(ImportCodeOperators, CodesByTheSmallestAndTheLargestNumber) {
-  // Results of ONNX Runtime 1.32.
+  // Results of ONNX Runtime 1.31.1.
   const auto made = [](const std::vector<float>& x, const std::string& result) {
     OnnxCase file;
     file.input("x", {2}).node("DynamicQuantizeLinear", {"x"}, {"q", "s", "z"}).output(result);

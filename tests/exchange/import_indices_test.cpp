@@ -1,4 +1,5 @@
-// Indices and shapes of ONNX files: places that count from the end, ties, what is squeezed, scattered and cumulated.
+// Indices and shapes of ONNX files: places that count from the end, ties, what is squeezed, scattered and
+// cumulated.
 #include <torch/torch.h>
 
 #include "error_of.h"
@@ -73,6 +74,20 @@ TEST(ImportIndices, AllOnesAreSqueezed) {
   EXPECT_EQ(squeezed({-2, 3}, 17, true), (std::vector<int64_t>{2, 1, 3, 4}));
 }
 
+TEST(ImportIndices, OnesAmongFreeSizesAreSqueezedByTheirAxesAlone) {
+  // ONNX Runtime 1.31.1 gives [4] of [1, 4].
+  OnnxCase file, named;
+  file.input("x", {-1, 4}).node("Squeeze", {"x"}, {"y"}).output("y");
+  EXPECT_ERROR(file.import(),
+               "node 'the_Squeeze' (Squeeze): expected axes, or an input whose sizes are numbers");
+  named.input("x", {-1, 1, 4}).tensor("axes", torch::tensor({int64_t{1}}));
+  named.node("Squeeze", {"x", "axes"}, {"y"}).output("y");
+  EXPECT_EQ(named.run({torch::zeros({1, 1, 4})}).sizes(), (std::vector<int64_t>{1, 4}));
+  OnnxCase stored;
+  stored.input("x", {1, 4}).node("Squeeze", {"x"}, {"y"}).output("y");
+  EXPECT_EQ(stored.run({torch::zeros({1, 4})}, 18, {.free_batch = true}).sizes(), (std::vector<int64_t>{4}));
+}
+
 TEST(ImportIndices, OfEqualNumbersTheFirstComeFirst) {
   torch::manual_seed(2);
   for (int round = 0; round < 20; ++round) {
@@ -99,7 +114,7 @@ TEST(ImportIndices, TheLastOfEqualNumbersWhereAsked) {
 }
 
 TEST(ImportIndices, ScattersReduceWhereAsked) {
-  // Results of ONNX Runtime 1.32.
+  // Results of ONNX Runtime 1.31.1.
   const auto scattered = [](const std::string& op, const std::string& reduction) {
     const bool rows = op == "ScatterND";
     OnnxCase file;
@@ -143,7 +158,7 @@ TEST(ImportIndices, SumsFromEitherEndWithAndWithoutTheElement) {
 }
 
 TEST(ImportIndices, PadsThatRepeatWrapAndCut) {
-  // Results of ONNX Runtime 1.32.
+  // Results of ONNX Runtime 1.31.1.
   const auto padded_by = [](const std::string& mode, const std::vector<int64_t>& pads) {
     OnnxCase file;
     file.input("x", {4}).tensor("p", torch::tensor(pads));

@@ -103,17 +103,34 @@ TEST(ImportBits, UnsignedNumbersWrapAndAreInOrder) {
     };
     EXPECT_TRUE(torch::equal(of("Add").to(torch::kLong), wide({0, -1, 10}))) << type;
     EXPECT_TRUE(torch::equal(of("Sub").to(torch::kLong), wide({-2, 3, 4}))) << type;
-    if (type == at::kUInt64) {
-      EXPECT_ERROR(of("Less"), "expected numbers that LibTorch puts in order, got uint64");
-      EXPECT_ERROR(of("Div"), "expected numbers that LibTorch puts in order, got uint64");
-      continue;
-    }
     EXPECT_TRUE(torch::equal(of("Max").to(torch::kLong), wide({-1, -2, 7}))) << type;
     EXPECT_TRUE(torch::equal(of("Min").to(torch::kLong), wide({1, 1, 3}))) << type;
     EXPECT_TRUE(torch::equal(of("Less"), torch::tensor({false, true, false}))) << type;
     EXPECT_TRUE(torch::equal(of("GreaterOrEqual"), torch::tensor({true, false, true}))) << type;
     EXPECT_TRUE(torch::equal(of("Mod").to(torch::kLong), wide({0, 1, 1}))) << type;
+    EXPECT_TRUE(torch::equal(of("Div").to(torch::kLong), wide({-1, 0, 2}))) << type;
   }
+}
+
+TEST(ImportBits, QuotientsOf64BitsWithoutASign) {
+  // All pairs of numbers around the powers of two, beside the arithmetic of the compiler.
+  std::vector<uint64_t> numbers = {3, 10, 1000000007, 0xFFFFFFFFFFFFFFFFULL};
+  for (int bit = 0; bit < 64; bit += 7) {
+    for (const uint64_t around : {0, 1, 2}) numbers.push_back((uint64_t{1} << bit) + around - 1);
+  }
+  std::erase(numbers, 0);
+  std::vector<int64_t> a, b, quotients, rests;
+  for (const uint64_t one : numbers) {
+    for (const uint64_t other : numbers) {
+      a.push_back(static_cast<int64_t>(one));
+      b.push_back(static_cast<int64_t>(other));
+      quotients.push_back(static_cast<int64_t>(one / other));
+      rests.push_back(static_cast<int64_t>(one % other));
+    }
+  }
+  const at::Tensor x = longs(a).to(at::kUInt64), y = longs(b).to(at::kUInt64);
+  EXPECT_TRUE(torch::equal(result_of("Div", {x, y}).to(torch::kLong), longs(quotients)));
+  EXPECT_TRUE(torch::equal(result_of("Mod", {x, y}).to(torch::kLong), longs(rests)));
 }
 
 TEST(ImportBits, BitsOfAnotherTypeAreNoReshapeOfTheEngine) {
@@ -156,6 +173,75 @@ TEST(ImportCasts, NumbersOfEightBitsSaturateOrNot) {
                               true));
   EXPECT_TRUE(torch::allclose(cast(19, 0).slice(0, 2),
                               torch::tensor({-kInf, kInf, kNan, 0.3125F, 57344.0F, kInf}), 0, 0, true));
+}
+
+TEST(ImportCasts, TypesOfFewBitsAreFollowedThroughMoves) {
+  const at::Tensor x = torch::arange(-9, 17, torch::kFloat), right = (x + 8).remainder(16) - 8;
+  OnnxCase file;
+  file.input("x", {26}).input("y", {2}).node("Cast", {"y"}, {"four"}, {{"to", 22}});
+  file.node("Identity", {"four"}, {"same"}).tensor("rows", torch::tensor({2, 1}));
+  file.node("Reshape", {"same", "rows"}, {"column"}).node("Transpose", {"column"}, {"row"});
+  file.node("CastLike", {"x", "row"}, {"z"}).output("z");
+  const at::Tensor made = file.run({x, torch::zeros({2})}, 26);
+  EXPECT_EQ(made.scalar_type(), torch::kChar);
+  EXPECT_TRUE(torch::equal(made.to(torch::kFloat), right));
+}
+
+TEST(ImportCasts, NumbersOfFourBits) {
+  constexpr float kInf = std::numeric_limits<float>::infinity(),
+                  kNan = std::numeric_limits<float>::quiet_NaN();
+  // Results of ml_dtypes 0.6.0 (float4_e2m1fn), where -0 is 0.
+  const at::Tensor x = torch::tensor({kNan, kInf, -kInf, 0.25F, 0.75F, 1.25F, 1.75F, 2.5F, 3.5F, 5.0F, 5.1F,
+                                      7.0F, -0.2F, 0.26F, -0.75F, -5.0F}),
+                   right = torch::tensor({0.0F, 6.0F, -6.0F, 0.0F, 1.0F, 1.0F, 2.0F, 2.0F, 4.0F, 4.0F, 6.0F,
+                                          6.0F, 0.0F, 0.5F, -1.0F, -4.0F});
+  EXPECT_TRUE(torch::equal(result_of("Cast", {x}, {{"to", 23}}), right));
+  OnnxCase file;  // codes 1 to 15 and 0, two in a byte
+  file.input("x", {1});
+  file.coded("w", 23, {16},
+             torch::tensor({0x21, 0x43, 0x65, 0x87, 0xA9, 0xCB, 0xED, 0x0F}, torch::kInt).to(at::kByte));
+  file.tensor("s", torch::tensor(2.0F)).node("DequantizeLinear", {"w", "s"}, {"n"});
+  file.node("Mul", {"x", "n"}, {"y"}).output("y");
+  EXPECT_TRUE(torch::equal(file.run({torch::ones({1})}, 23),
+                           torch::tensor({1.0F, 2.0F, 3.0F, 4.0F, 6.0F, 8.0F, 12.0F, 0.0F, -1.0F, -2.0F,
+                                          -3.0F, -4.0F, -6.0F, -8.0F, -12.0F, 0.0F})));
+}
+
+TEST(ImportCasts, CodesOf16BitsAndFloatsOf8) {
+  const at::Tensor x = torch::tensor({{0.3F, -2.0F, 700.0F, 1e5F}});
+  const auto both = [&](int64_t type, const at::Tensor& zero,
+                        exchange::QdqForm form = exchange::QdqForm::codes) {
+    OnnxCase file;
+    file.input("x", {-1, 4}).tensor("s", torch::tensor(0.25F)).coded("z", type, {}, zero);
+    file.node("QuantizeLinear", {"x", "s", "z"}, {"q"}).node("DequantizeLinear", {"q", "s", "z"}, {"y"});
+    const auto module = file.output("y").import(23, {.qdq = form});
+    EXPECT_TRUE(torch::equal(lower_in_pieces(*module).run({x}).at(0), module->forward(x)));
+    return module->forward(x);
+  };
+  // Results of ONNX Runtime 1.31.1.
+  const at::Tensor bytes = torch::tensor(256, torch::kShort), none = torch::zeros({1}, torch::kByte);
+  const at::Tensor signed16 = torch::tensor({{0.25F, -2.0F, 700.0F, 8127.75F}}),
+                   unsigned16 = torch::tensor({{0.25F, -2.0F, 700.0F, 16319.75F}});
+  for (const auto form : {exchange::QdqForm::codes, exchange::QdqForm::fake}) {
+    EXPECT_TRUE(torch::equal(both(5, bytes, form), signed16));
+    EXPECT_TRUE(torch::equal(both(4, bytes, form), unsigned16));
+    EXPECT_TRUE(torch::equal(both(17, none, form), torch::tensor({{0.3125F, -2.0F, 112.0F, 112.0F}})));
+  }
+}
+
+TEST(ImportCasts, CodesInBlocksOfWhatIsComputed) {
+  const at::Tensor x = torch::tensor(
+                       {{6.0F, 12.0F, 50.0F, 5.0F}, {50.0F, 8.0F, 4.0F, 5.0F}, {0.0F, 20.0F, 10.0F, 4.0F}}),
+                   scale = torch::tensor({{1.5F, 2.5F}, {3.0F, 4.9F}, {5.1F, 6.9F}}),
+                   zero = torch::tensor({{0, 1}, {1, 0}, {2, 3}}, torch::kInt).to(at::kByte);
+  OnnxCase file;
+  file.input("x", {3, 4}).tensor("s", scale).tensor("z", zero);
+  const OnnxAttributes blocks = {{"axis", 1}, {"block_size", 2}};
+  file.node("QuantizeLinear", {"x", "s", "z"}, {"q"}, blocks)
+      .node("DequantizeLinear", {"q", "s", "z"}, {"y"}, blocks);
+  const at::Tensor s = scale.repeat_interleave(2, 1), z = zero.to(torch::kFloat).repeat_interleave(2, 1);
+  const at::Tensor codes = ((x / s).round() + z).clamp(0, 255);
+  EXPECT_TRUE(torch::allclose(file.output("y").run({x}, 21), (codes - z) * s));
 }
 
 TEST(ImportCasts, CodesThatNoEngineMakesComeFromLibTorch) {
@@ -244,6 +330,56 @@ TEST(ImportSignal, ColumnsBecomeAnImage) {
                    at::col2im(columns, {4, 5}, {2, 2}, {1, 1}, {0, 0}, {1, 1})));
 }
 
+TEST(ImportSignal, ColumnsOfOneAndThreeDimensions) {
+  torch::manual_seed(8);
+  // Columns are summed as the transpose of taking them: of an image that is unfolded, by the numbers of
+  // windows over each place.
+  const at::Tensor line = torch::randn({2, 3, 7}), volume = torch::randn({1, 2, 3, 4, 5});
+  const at::Tensor columns = torch::constant_pad_nd(line, {1, 0}).unfold(2, 3, 2);  // [2, 3, 3, 3]
+  const at::Tensor made =
+      result_of("Col2Im", {columns.permute({0, 1, 3, 2}).reshape({2, 9, 3}), longs({7}), longs({3})},
+                {{"pads", std::vector<int64_t>{1, 0}}, {"strides", std::vector<int64_t>{2}}}, 26, 1);
+  const at::Tensor windows = torch::tensor({1.0F, 2.0F, 1.0F, 2.0F, 1.0F, 1.0F, 0.0F});
+  EXPECT_LT(share_off(made, line * windows), kNear);
+  const at::Tensor blocks =
+      volume.unfold(2, 1, 1).unfold(3, 1, 1).unfold(4, 5, 1);  // [1, 2, 3, 4, 1, 1, 1, 5]
+  const at::Tensor again = result_of(
+      "Col2Im",
+      {blocks.permute({0, 1, 5, 6, 7, 2, 3, 4}).reshape({1, 10, 12}), longs({3, 4, 5}), longs({1, 1, 5})}, {},
+      26, 1);
+  EXPECT_TRUE(torch::equal(again, volume));
+}
+
+TEST(ImportSignal, WindowsAreLibTorchs) {
+  for (const int64_t size : {2, 9, 10}) {
+    for (const bool turns : {false, true}) {
+      const auto window = [&](const std::string& op) {
+        OnnxCase file;
+        file.input("x", {1}).tensor("n", torch::tensor(size));
+        file.node(op, {"n"}, {"w"}, {{"periodic", int64_t{turns}}}).node("Mul", {"x", "w"}, {"y"});
+        return file.output("y").run({torch::ones({1})}, 18);
+      };
+      const auto near = [](const at::Tensor& a, const at::Tensor& b) {
+        return torch::allclose(a, b, 1e-6, 1e-6);
+      };
+      EXPECT_TRUE(near(window("HannWindow"), torch::hann_window(size, turns))) << size;
+      EXPECT_TRUE(near(window("HammingWindow"), torch::hamming_window(size, turns, 25.0 / 46, 21.0 / 46)))
+          << size;
+      EXPECT_TRUE(near(window("BlackmanWindow"), torch::blackman_window(size, turns))) << size;
+    }
+  }
+}
+
+TEST(ImportSignal, WavesAreBuffers) {
+  OnnxCase file;
+  file.input("x", {-1, 8, 1}).node("DFT", {"x"}, {"y"}, {{"onesided", 1}}).output("y");
+  const auto module = file.import(17);
+  EXPECT_EQ(module->named_buffers()["y.cosines"].sizes(), (std::vector<int64_t>{8, 5}));
+  OnnxCase free;  // another table for each length
+  free.input("x", {1, -2, 1}).node("DFT", {"x"}, {"y"}).output("y");
+  EXPECT_ERROR(free.import(17), "expected the same lengths and places at all sizes of the inputs");
+}
+
 TEST(ImportSignal, ConvolutionsOfThePast) {
   torch::manual_seed(5);
   const at::Tensor x = torch::randn({2, 3, 6}), weight = torch::randn({3, 1, 4}), bias = torch::randn({3});
@@ -286,6 +422,11 @@ TEST(ImportSignal, StatesOfLinearAttention) {
     }
   }
   EXPECT_LT(share_off(made.at(1), state), 1e-5);
+  const at::Tensor many = torch::zeros({1, 2000, 4});
+  EXPECT_ERROR(
+      result_of("LinearAttention", {many, many, many},
+                {{"q_num_heads", 2}, {"kv_num_heads", 2}, {"update_rule", std::string("linear")}}, 27),
+      "expected at most 10000 calls for all nodes that are computed step by step, got 28000");
   EXPECT_ERROR(
       results_of("LinearAttention", {q, k, v}, {{"q_num_heads", kHeads}, {"kv_num_heads", kKept}}, 2, 27),
       "expected a decay for the rule gated_delta");

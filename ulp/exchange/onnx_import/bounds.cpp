@@ -92,24 +92,35 @@ double integer_product(Call& call) {
 double einsum_product(Call& call) {
   const std::string equation = call.attribute("equation", "");
   std::map<char, double> sizes;
-  size_t input = 0, dim = 0;
+  double dots = 1;  // of what '...' stands for
   const size_t arrow = std::min(equation.find("->"), equation.size());
-  for (size_t i = 0; i < arrow; ++i) {
-    const char c = equation[i];
-    if (c == ',') {
-      ++input;
-      dim = 0;
-    } else if (c == '.') {
-      call.refuse("expected an equation without dots");
-    } else if (c != ' ') {
-      const std::vector<int64_t> of = call.sizes(input);
-      if (dim >= of.size()) call.refuse("expected an equation of as many letters as dimensions");
-      sizes[c] = std::max(sizes[c], as_double(of[dim++]));
+  size_t begin = 0;
+  for (size_t input = 0; begin <= arrow; ++input) {
+    const size_t end = std::min(equation.find(',', begin), arrow);
+    std::string letters = equation.substr(begin, end - begin);
+    std::erase(letters, ' ');
+    const size_t place = letters.find("...");
+    const std::vector<int64_t> of = call.sizes(input);
+    const size_t written = letters.size() - (place == std::string::npos ? 0 : 3);
+    if (written > of.size() || (place == std::string::npos && written != of.size()))
+      call.refuse("expected an equation of as many letters as dimensions");
+    const size_t covered = of.size() - written;
+    double here = 1;
+    for (size_t d = 0, letter = 0; d < of.size(); ++d) {
+      if (place != std::string::npos && d >= place && d < place + covered) {
+        here *= std::max(as_double(of[d]), 1.0);
+        letter = place + 3;
+      } else {
+        double& size = sizes[letters.at(letter++)];
+        size = std::max(size, as_double(of[d]));
+      }
     }
+    dots *= here;
+    begin = end + 1;
   }
   // Two operands are one product; of more, parts are computed before.
   constexpr size_t kOneProduct = 2;
-  double all = 1;
+  double all = dots;
   for (const auto& [letter, size] : sizes) {
     const bool kept = equation.find(letter, arrow) != std::string::npos;
     if (kept || call.inputs() > kOneProduct || arrow == equation.size()) all *= std::max(size, 1.0);
@@ -142,13 +153,16 @@ double transposed_convolution(Call& call) {
   const std::vector<int64_t> strides = call.attribute("strides", std::vector<int64_t>(weight.size(), 1));
   const std::vector<int64_t> dilations = call.attribute("dilations", std::vector<int64_t>(weight.size(), 1));
   const std::vector<int64_t> more = call.attribute("output_padding", std::vector<int64_t>(weight.size(), 0));
+  std::vector<int64_t> shape = call.attribute("output_shape", std::vector<int64_t>());
+  if (shape.size() == x.size() && shape.size() >= 2) shape.erase(shape.begin(), shape.begin() + 2);
   double all = x.empty() || weight.size() < 2 ? 1 : as_double(x[0]) * as_double(weight[1]);
   all *= as_double(std::max<int64_t>(call.attribute("group", int64_t{1}), 1));
   for (size_t d = 0; d + 2 < weight.size() && d + 2 < x.size(); ++d) {
     const auto at = [&](const std::vector<int64_t>& list) {
       return d < list.size() ? as_double(std::abs(list[d])) : 1.0;
     };
-    all *= as_double(x[d + 2]) * at(strides) + as_double(weight[d + 2]) * at(dilations) + at(more) + 1;
+    all *= as_double(x[d + 2]) * at(strides) + as_double(weight[d + 2]) * at(dilations) + at(more) +
+           at(shape) + 1;
   }
   return all;
 }

@@ -28,7 +28,13 @@ namespace ulp::exchange::onnx_import {
   X(loss)             \
   X(cast)             \
   X(bits)             \
-  X(signal)
+  X(fourier)          \
+  X(sequence)         \
+  X(state)            \
+  X(column)           \
+  X(deformed)         \
+  X(unpool)           \
+  X(signal_window)
 
 #define ULP_DECLARE(name) ConverterTable name##_table();
 ULP_TABLES(ULP_DECLARE)

@@ -62,7 +62,10 @@ void pad_to_shape(Call& call, const Tensor& x, Window& window, const Sizes& more
     const int64_t all =
         window.strides[d] * (x.size(static_cast<int64_t>(d) + 2) - 1) + more[d] + reach_of(window, d);
     const int64_t total = all - shape[d];
-    if (total < 0) call.refuse("expected an output of at most ", all, " in a dimension, got ", shape[d]);
+    if (total < 0) {  // what is missing comes behind
+      window.behind[d] = total;
+      continue;
+    }
     window.before[d] = automatic == "SAME_UPPER" ? total / 2 : total - total / 2;
     window.behind[d] = total - window.before[d];
   }
@@ -160,14 +163,17 @@ void einsum(Call& call) {
   call.set(at::einsum(call.attribute("equation", ""), operands));
 }
 
+void det(Call& call) {
+  call.set(at::linalg_det(call.x(0)));
+}
+
 }  // namespace
 
 ConverterTable layer_table() {
-  static constexpr Converter kTable[] = {{"Conv", conv, convolution},
-                                         {"ConvTranspose", conv_transpose, transposed_convolution},
-                                         {"Gemm", gemm, matrix_product},
-                                         {"MatMul", matmul, matrix_product},
-                                         {"Einsum", einsum, einsum_product}};
+  static constexpr Converter kTable[] = {
+      {"Conv", conv, convolution},        {"ConvTranspose", conv_transpose, transposed_convolution},
+      {"Gemm", gemm, matrix_product},     {"MatMul", matmul, matrix_product},
+      {"Einsum", einsum, einsum_product}, {"Det", det, first_input}};
   return kTable;
 }
 

@@ -1,4 +1,5 @@
-// Loop and Scan: their graph is computed as often as the file says, and each time is a part of the network that is captured.
+// Loop and Scan: their graph is computed as often as the file says, and each time is a part of the network
+// that is captured.
 #include <ATen/record_function.h>
 #include <torch/types.h>
 
@@ -13,6 +14,20 @@ namespace {
 
 constexpr const char* kSameLength =
     ": expected a number of steps that is the same at all sizes of the inputs";
+
+constexpr const char* kNamedAxes =
+    ": expected axes, or an input whose sizes are numbers: one that is free may be 1, and would be squeezed "
+    "then";
+
+/// LibTorch's calls for each step of a node that is no graph of its own; nodes of graphs are counted by
+/// themselves.
+double calls_of_step(const FileNode& node) {
+  if (node.op == "LinearAttention") return 14;
+  if (node.op != "GRU") return 0;
+  const FileAttribute* direction = node.find("direction");
+  return direction != nullptr && direction->s == "bidirectional" ? 32 : 16;
+}
+constexpr double kMostCalls = 10'000;
 
 const FileGraph& body_of(const FileNode& node, size_t inputs, size_t results) {
   const FileAttribute* body = node.find("body");
@@ -38,8 +53,15 @@ bool is_true(const Slot& condition) {
 }  // namespace
 
 void Run::count_steps(const FileNode& node, int64_t steps) {
-  if (dry_ && store_.steps.emplace(&node, steps).first->second != steps)
-    fail_file(kImportOnnxWhere, node.label(), kSameLength);
+  if (!dry_) return;
+  if (store_.steps.emplace(&node, steps).first->second != steps)
+    fail_file(kImportOnnxWhere, node.label(), node.op == "Squeeze" ? kNamedAxes : kSameLength);
+  double calls = 0;
+  for (const auto& [one, count] : store_.steps) calls += calls_of_step(*one) * static_cast<double>(count);
+  if (calls > kMostCalls)
+    fail_file(kImportOnnxWhere, node.label(), ": expected at most ", kMostCalls,
+              " calls for all nodes that are computed step by step, got ", calls, " with its ", steps,
+              " steps: the time to capture them grows with their square");
 }
 
 Slot Run::carried(const std::string& value, const FileNode& reader) {

@@ -10,6 +10,26 @@ namespace {
 using at::Tensor;
 constexpr double kEpsilon = 1e-5;
 
+/// By the statistics of the batch, in every mode, with the running ones as results: `kept` of those before,
+/// the rest from the batch.
+void batch_statistics(Call& call, double kept) {
+  const Tensor x = call.x(0);
+  if (x.dim() < 2) call.refuse("expected [batch, channels, ...], got ", x.sizes());
+  std::vector<int64_t> dims = {0}, along(static_cast<size_t>(x.dim()), 1);
+  for (int64_t d = 2; d < x.dim(); ++d) dims.push_back(d);
+  along[1] = -1;
+  const Tensor mean = at::mean(x, dims),
+               var = at::var(x, at::OptionalIntArrayRef(dims), /*correction=*/at::Scalar(0));
+  const auto over = [&](const Tensor& of_channels) { return at::reshape(of_channels, along); };
+  const Tensor scale = at::mul(call.x(1), at::rsqrt(at::add(var, call.attribute("epsilon", kEpsilon))));
+  call.set(at::add(at::mul(at::sub(x, over(mean)), over(scale)), over(call.x(2))));
+  const auto running = [&](size_t i, const Tensor& now) {
+    return at::add(at::mul(call.x(i), kept), at::mul(now, 1 - kept));
+  };
+  call.set(running(3, mean), 1);
+  call.set(running(4, var), 2);
+}
+
 void batch_norm(Call& call) {
   // ONNX keeps this share of the running statistics, LibTorch takes the rest from the batch.
   const double kept = call.attribute("momentum", 0.9);
@@ -17,6 +37,8 @@ void batch_norm(Call& call) {
     call.refuse("expected statistics of channels, got attribute 'spatial' 0: those of each place");
   const Tensor x = call.x(0);
   Tensor mean = call.x(3), var = call.x(4);
+  if (call.attribute("training_mode", int64_t{0}) != 0 && (call.wants(1) || call.wants(2)))
+    return batch_statistics(call, kept);
   call.set(at::batch_norm(x, call.x(1), call.x(2), mean, var, call.training(),
                           decimal(static_cast<float>(1 - kept)), call.attribute("epsilon", kEpsilon),
                           /*cudnn_enabled=*/true));

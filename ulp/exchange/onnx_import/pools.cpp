@@ -81,12 +81,15 @@ Tensor largest_by(const Tensor& x, const PoolWindows& pool) {
   return largest_of(wide, window, /*ceil=*/false);
 }
 
-/// With their places in all of the input, counted by rows.
+/// With their places in all of the input, counted by rows; by columns of each plane where storage_order is 1.
 void largest_with_places(Call& call, const Tensor& x, const PoolWindows& pool) {
-  if (x.dim() != 4 || !is_usual(pool) || call.attribute("storage_order", int64_t{0}) != 0)
-    call.refuse("expected places of images, counted by rows, with equal pads of at most half a window");
+  if (x.dim() != 4 || !is_usual(pool))
+    call.refuse("expected places of images, with equal pads of at most half a window");
   const auto& [kernel, strides, dilations, before, behind] = pool.window;
-  const auto [values, places] = at::max_pool2d_with_indices(x, kernel, strides, before, dilations, pool.ceil);
+  auto [values, places] = at::max_pool2d_with_indices(x, kernel, strides, before, dilations, pool.ceil);
+  if (call.attribute("storage_order", int64_t{0}) != 0)
+    places =
+        at::add(at::mul(at::remainder(places, x.size(3)), x.size(2)), at::div(places, x.size(3), "floor"));
   const int64_t planes = x.size(0) * x.size(1), size = x.size(2) * x.size(3);
   const Tensor first = at::mul(at::arange(planes, at::TensorOptions(at::kLong)), size);
   call.set(values, 0);
