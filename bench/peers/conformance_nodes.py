@@ -148,7 +148,8 @@ def fault(made, form, index, right, rtol, atol):
     if right.dtype in (np.float16, ml_dtypes.bfloat16):
         rtol = max(rtol, 2 * float(ml_dtypes.finfo(right.dtype).eps))
     wrong = apart(ours, right, rtol, atol)
-    kept_as = {"int4": "int8", "int2": "int8", "uint4": "uint8", "uint2": "uint8", "float8_e4m3fnuz": "float32", "float8_e5m2fnuz": "float32"}
+    kept_as = {"int4": "int8", "int2": "int8", "uint4": "uint8", "uint2": "uint8", "float8_e4m3fnuz": "float32", "float8_e5m2fnuz": "float32",
+               "float4_e2m1fn": "float32"}
     if not wrong and ours.dtype.name != kept_as.get(right.dtype.name, right.dtype.name):
         wrong = f"{ours.dtype} for {right.dtype}"
     return f"result {index}: {wrong}" if wrong else ""
