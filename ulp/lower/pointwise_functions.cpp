@@ -347,12 +347,15 @@ Operand isinf(PointwiseWriter& write, const Node& node) {
                                       write.number(std::numeric_limits<float>::max())});
 }
 
-/// Casts: what is whole is cut, truth is "not 0"; floats stay.
+/// Casts: what is whole is cut, truth is "not 0"; floats stay, but those of 8 bits, whose rounding is what
+/// they are for.
 Operand cast(PointwiseWriter& write, const Node& node) {
   const Operand x = write.argument(node, "self");
   const std::optional<graph::TensorMeta>& from = value_arg(node, "self")->meta;
   const std::optional<graph::TensorMeta>& to = node.output()->meta;
   if (!to || !from) unsupported(node, "expected a cast between known types");
+  if (c10::isFloat8Type(to->dtype) || c10::isFloat8Type(from->dtype))
+    unsupported(node, "expected floats of 16 bits or more, got some of 8, which steps do not round to");
   if (to->dtype == at::kBool && from->dtype != at::kBool)
     return write.call(PointwiseOp::ne, {x, write.number(0)});
   if (at::isIntegralType(to->dtype, false) && at::isFloatingType(from->dtype))
