@@ -76,11 +76,10 @@ bool is_of_numbers(const Call& call, const FileNode& node) {
   const auto is_kept = [](at::ScalarType type) {
     return type == at::kByte || type == at::kChar || type == at::kInt;
   };
-  if (node.op == "QuantizeLinear") {
-    const bool blocks = Call(call.run(), node, Call::As::known).attribute("block_size", int64_t{0}) != 0;
-    return blocks || !is_kept(code_type(call, node).held);
-  }
+  const bool blocks = Call(call.run(), node, Call::As::known).attribute("block_size", int64_t{0}) != 0;
+  if (node.op == "QuantizeLinear") return blocks || !is_kept(code_type(call, node).held);
   const Tensor codes = call.run().store().find(node.inputs.at(0));
+  if (blocks && !codes.defined()) return true;
   Call inner(call.run(), node, Call::As::calls);
   return !is_kept(codes.defined() ? codes.scalar_type() : inner.type(0));
 }
