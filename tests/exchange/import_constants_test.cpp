@@ -219,4 +219,23 @@ TEST(ImportConstants, AttentionAsAnOperator) {
   }
 }
 
+TEST(ImportConstants, InputsThatTheCallerGivesAreNumbers) {
+  OnnxCase file;
+  file.input("x", {-1, 3}).input("axes", {1}, at::kLong).node("ReduceSum", {"x", "axes"}, {"y"});
+  file.output("y");
+  const at::Tensor x = torch::tensor({{1.0F, 2.0F, 3.0F}, {4.0F, 5.0F, 6.0F}});
+  EXPECT_ERROR(file.import(), "expected input 1, 'axes', to follow from constants and sizes alone");
+  const auto given = [&](const std::string& name, const at::Tensor& value) {
+    return file.run({x}, 18, {.values = {{name, value}}});
+  };
+  EXPECT_TRUE(torch::equal(given("axes", torch::tensor({int64_t{1}})), x.sum(1, true)));
+  EXPECT_TRUE(torch::equal(given("axes", torch::tensor({int64_t{-1}})), x.sum(1, true)));
+  EXPECT_ERROR(given("axis", torch::tensor({int64_t{1}})),
+               "expected values for inputs of the file, x, axes, got one for 'axis'");
+  EXPECT_ERROR(given("axes", torch::tensor({1}, torch::kInt)),
+               "expected a value of the type and the sizes of input 'axes', int64, got int32 [1]");
+  EXPECT_ERROR(given("axes", torch::tensor({0, 1}, torch::kLong)),
+               "expected a value of the type and the sizes of input 'axes', int64, got int64 [2]");
+}
+
 }  // namespace ulp::test

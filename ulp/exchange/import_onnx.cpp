@@ -7,6 +7,7 @@
 #include "ulp/base/error.h"
 #include "ulp/base/read_file.h"
 #include "ulp/exchange/imported.h"
+#include "ulp/exchange/onnx_import/given_values.h"
 #include "ulp/exchange/onnx_import/inputs.h"
 #include "ulp/exchange/onnx_import/own_statistics.h"
 #include "ulp/exchange/onnx_import/rewrite.h"
@@ -63,6 +64,7 @@ FileModel checked_model(std::string_view bytes, const std::filesystem::path& nam
 FileModel readable_model(std::string_view bytes, const std::filesystem::path& name,
                          const OnnxImportOptions& options) {
   FileModel model = checked_model(bytes, name);
+  onnx_import::give_values(model, options.values);
   onnx_import::name_inner_values(model.graph);
   onnx_import::own_statistics(model.graph);
   onnx_import::rewrite_code_operators(model.graph);

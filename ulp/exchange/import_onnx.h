@@ -1,6 +1,8 @@
 // An ONNX file as a captured model, which trains.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <array>
 #include <cstdint>
 #include <filesystem>
@@ -58,6 +60,10 @@ struct ULP_API OnnxImportOptions {
   /// nodes can compute at other ones.
   bool free_batch = false;
   QdqForm qdq = QdqForm::codes;
+  /// Inputs that are numbers of the model from then on, by their names: axes, sizes, counts, on which the sizes
+  /// of results depend. The model has the other inputs. Throws for a name that is no input, and for a value of
+  /// another type or of sizes that the input cannot have.
+  std::map<std::string, at::Tensor> values = {};
   /// Bytes of all values of one run, beyond which a file is refused before anything is computed.
   int64_t max_bytes = int64_t{4} << 30;
 };
