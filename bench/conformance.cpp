@@ -1,6 +1,7 @@
 // Reads, runs and exports models, one for each line of JSON on standard input, and answers with a line of JSON:
-//   {"model": FILE, "inputs": FILE, "outputs": FILE, "export": {"onnx": FILE, ...}}
+//   {"model": FILE, "inputs": FILE, "outputs": FILE, "export": {"onnx": FILE, ...}, "values": [NAME, ...]}
 // MODEL is an ONNX file or a .pt2 archive; `inputs` a safetensors file with a tensor for each input, by name, or by its place as "0".
+// `values` are inputs whose numbers the import is given (OnnxImportOptions::values), none without it.
 // `outputs` gets results by names: "graph.0" of the model as it was read, "pieces.0" of engines and LibTorch together, "qdq.0" and
 // "tflite_int8.0" of the graph that was quantized for these exports, and "FORM.read.0" of an exported ONNX file that was read back.
 // The answer has "failed": {STAGE: message} for what did not come about: "read", "run", "pieces", "FORM", "FORM.read".
@@ -11,6 +12,7 @@
 #include <filesystem>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -37,19 +39,34 @@ class Conversion {
   explicit Conversion(const json& asked) : asked_(asked) {}
 
   json run() {
-    attempt("read", [&] { model_ = read(asked_.at("model").get<std::string>()); });
+    attempt("read", [&] { model_ = read(asked_.at("model").get<std::string>(), values()); });
     if (model_) compute();
     if (!outputs_.empty()) ulp::io::save_tensors(asked_.at("outputs").get<std::string>(), outputs_);
     return answer_;
   }
 
  private:
-  static Module read(const std::string& path) {
+  using Values = std::map<std::string, torch::Tensor>;
+
+  static Module read(const std::string& path, const Values& values = {}) {
     // As the tool does.
-    Module model = path.ends_with(".pt2") ? ulp::exchange::import_pt2(path)
-                                          : ulp::exchange::import_onnx(path, {.free_batch = true});
+    Module model = path.ends_with(".pt2")
+                       ? ulp::exchange::import_pt2(path)
+                       : ulp::exchange::import_onnx(path, {.free_batch = true, .values = values});
     model->eval();
     return model;
+  }
+
+  Values values() const {
+    Values found;
+    const json names = asked_.value("values", json::array());
+    if (names.empty()) return found;
+    const ulp::io::TensorFile file = ulp::io::load_tensors(asked_.at("inputs").get<std::string>());
+    for (const json& name : names) {
+      const torch::Tensor* value = file.find(name.get<std::string>());
+      if (value != nullptr) found[name.get<std::string>()] = *value;
+    }
+    return found;
   }
 
   void attempt(const std::string& stage, const std::function<void()>& work) {

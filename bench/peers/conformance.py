@@ -6,7 +6,8 @@
 
 Installs the judges (setup.sh) where this Python has not got them. Then:
 - node: ONNX's own tests of its operators, plain and expanded into functions, and those of whole small models that come with the
-  package onnx. Right is what the test says, within its tolerance, of our graph and of our engine with LibTorch for what it has not got.
+  package onnx. Of a test that is refused as it is, the same file with its whole numbers given at import (axes, sizes, counts), then
+  with stored inputs. Right is what the test says, within its tolerance, of our graph and of our engine with LibTorch for what it has not got.
 - modules: small modules (small_modules.py) as torch.export writes them, drawn with a fixed seed. Each is read, compared with PyTorch,
   and written in every form: ONNX (opset 21, opset 17, fp16, QDQ) beside ONNX Runtime and read back, TensorFlow Lite (float, int8)
   beside LiteRT, Core ML as coremltools reads it, computed by MIL's rules (coreml_check.py). Float forms are compared with PyTorch,

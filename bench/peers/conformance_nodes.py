@@ -9,7 +9,7 @@ import onnx
 from onnx.backend.test import loader
 
 from conformance_files import each, load, save
-from conformance_table import STORED
+from conformance_table import STORED, VALUES
 from differences import differences
 
 # The suites that node_cases() has.
@@ -51,14 +51,22 @@ def node_cases():
             yield kind, case.name, model, sets, case.rtol, case.atol
 
 
+def given_inputs(case):
+    """Names of the inputs and the numbers that the test has for them; none where it has others, or several sets of them."""
+    _, _, model, sets, _, _ = case
+    have = {one.name for one in model.graph.initializer}
+    free = [one.name for one in model.graph.input if one.name not in have]
+    inputs = sets[0][0] if len(sets) == 1 else []
+    fits = len(inputs) == len(free) and all(isinstance(one, (np.ndarray, np.generic)) for one in inputs)
+    return (free, inputs) if fits else ([], [])
+
+
 def stored(case, floats):
     """The same test as a part of a network: its inputs are initializers, but for the first, or the first that has floats. Where none is
     left, another input goes through the network beside it. None where that is not another test."""
     suite, name, model, sets, rtol, atol = case
-    have = {one.name for one in model.graph.initializer}
-    free = [one.name for one in model.graph.input if one.name not in have]
-    inputs = sets[0][0] if len(sets) == 1 else []
-    if len(inputs) != len(free) or not all(isinstance(one, (np.ndarray, np.generic)) for one in inputs):
+    free, inputs = given_inputs(case)
+    if not free:
         return None
     sizes = len(model.graph.node) == 1 and model.graph.node[0].op_type in OF_SIZES or "test_range" in name
     data = [] if sizes else [i for i, one in enumerate(inputs) if not floats or np.asarray(one).dtype.kind not in "iub"][:1]
@@ -82,9 +90,19 @@ def stored(case, floats):
     return suite + STORED, name, made, [(given, sets[0][1])], rtol, atol
 
 
+def whole_inputs(case):
+    """Names of the inputs that are whole numbers; empty where nothing else is left."""
+    free, inputs = given_inputs(case)
+    whole = [name for name, one in zip(free, inputs) if np.asarray(one).dtype.kind in "iub"]
+    return whole if len(whole) < len(free) else whole[1:]
+
+
 def judge_node(converter, folder, table, case):
-    """Of a test that is refused as it is, the form with stored inputs, too."""
+    """Of a test that is refused as it is, the same file with values for its whole numbers, then the form with stored inputs."""
     if judge_form(converter, folder, table, case):
+        return
+    values = whole_inputs(case)
+    if values and judge_form(converter, folder, table, (case[0] + VALUES, *case[1:]), values):
         return
     for floats in (False, True):
         other = stored(case, floats)
@@ -92,8 +110,8 @@ def judge_node(converter, folder, table, case):
             return
 
 
-def judge_form(converter, folder, table, case):
-    """Whether it was read."""
+def judge_form(converter, folder, table, case, values=()):
+    """Whether it was read; `values` are inputs whose numbers the import is given."""
     suite, name, model, sets, rtol, atol = case
     path, given_path, made_path = (os.path.join(folder, f"{suite}.{name}.{one}") for one in ("onnx", "in", "out"))
     onnx.save(model, path)
@@ -101,7 +119,7 @@ def judge_form(converter, folder, table, case):
     names = [one.name for one in model.graph.input if one.name not in have]
     for inputs, outputs in sets:
         save(given_path, dict(zip(names, inputs)))
-        answer = converter.ask(model=path, inputs=given_path, outputs=made_path)
+        answer = converter.ask(model=path, inputs=given_path, outputs=made_path, values=list(values))
         failed = answer["failed"]
         if any(one in failed for one in ("read", "run", "process")):
             why = next(iter(failed.values()))

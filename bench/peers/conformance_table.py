@@ -12,6 +12,7 @@ KNOWN = [
 ]
 
 STORED = " stored"  # a suite's tests with stored inputs are a suite of their own
+VALUES = " values"  # and so are those whose whole numbers are given at import
 
 
 class Table:
@@ -40,7 +41,7 @@ class Table:
         now = {row: counts["right"] for row, counts in self.counts().items()}
         lines = []
         for suite, form in least:
-            plain = suite.removesuffix(STORED)
+            plain = suite.removesuffix(STORED).removesuffix(VALUES)
             if plain not in parts:
                 continue
             rows = {(plain, form), (suite, form)}
