@@ -63,7 +63,7 @@ def save(path, arrays):
         array = np.asarray(array)
         if array.dtype.name in ("int4", "uint4", "int2", "uint2"):
             array = array.astype(np.int8 if array.dtype.name.startswith("i") else np.uint8)
-        if array.dtype.name in ("float8_e4m3fnuz", "float8_e5m2fnuz"):  # the program makes them of floats
+        if array.dtype.name in ("float8_e4m3fnuz", "float8_e5m2fnuz", "float4_e2m1fn"):  # the program makes them of floats
             array = array.astype(np.float32)
         if array.dtype.name in types:
             kept[name] = array

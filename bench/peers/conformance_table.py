@@ -13,6 +13,7 @@ KNOWN = [
 
 STORED = " stored"  # a suite's tests with stored inputs are a suite of their own
 VALUES = " values"  # and so are those whose whole numbers are given at import
+KINDS = ["", VALUES, STORED]  # from plain to changed
 
 
 class Table:
@@ -37,17 +38,20 @@ class Table:
 
     def fewer(self, least, parts):
         """Lines on the rows of which fewer are right than `least` has, {(suite, form): count}; `parts` are the suites that were run, and
-        others are passed over. A test that is right as it is needs no stored inputs: a row of those counts together with its suite."""
+        others are passed over. A test that is right as it is needs neither given numbers nor stored inputs: a row of those counts together
+        with the plainer ones."""
         now = {row: counts["right"] for row, counts in self.counts().items()}
         lines = []
         for suite, form in least:
-            plain = suite.removesuffix(STORED).removesuffix(VALUES)
+            kind = next((one for one in (VALUES, STORED) if suite.endswith(one)), "")
+            plain = suite.removesuffix(kind)
             if plain not in parts:
                 continue
-            rows = {(plain, form), (suite, form)}
+            rows = [(plain + one, form) for one in KINDS[:KINDS.index(kind) + 1]]
             found, wanted = (sum(counts.get(row, 0) for row in rows) for counts in (now, least))
             if found < wanted:
-                lines.append(f"{' and '.join(sorted({plain, suite}))}, {form}: {found} right, expected at least {wanted}")
+                names = [row[0] for row in rows if row in least]
+                lines.append(f"{' and '.join(names)}, {form}: {found} right, expected at least {wanted}")
         return lines
 
     def counts(self):
