@@ -9,6 +9,7 @@
 #include "op_samples.h"
 #include "ulp/amp/autocast/autocast.h"
 #include "ulp/amp/autocast/precision.h"
+#include "ulp/graph/capture/capture.h"
 
 namespace {
 
@@ -192,6 +193,35 @@ TEST(WideProduct, IsWhatGuardsComputeWhereInstructionsAreMissing) {
   expect_near(torch::linear(x, weight), exact);
   EXPECT_EQ(torch::linear(x.to(at::kFloat), weight.to(at::kFloat)).scalar_type(), at::kFloat);
   EXPECT_THROW(torch::linear(x, weight.to(at::kFloat)), c10::Error);
+}
+
+struct WideGuarded : torch::nn::Module {
+  torch::nn::Linear first{8, 16}, last{16, 4};
+  torch::nn::Conv1d conv{torch::nn::Conv1dOptions(1, 2, 3)};
+  WideGuarded() {
+    register_module("first", first);
+    register_module("last", last);
+    register_module("conv", conv);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor y;
+    {
+      const ulp::amp::Autocast guard(at::kCPU, at::kBFloat16);
+      y = first(x).relu();
+      y = at::mm(y, y.t());
+      y = conv(y.unsqueeze(1)).flatten(1);
+    }
+    return y.to(at::kFloat) * 2;
+  }
+};
+
+TEST(WideProduct, GuardsInsideOfModelsAreCaptured) {
+  const auto model = std::make_shared<WideGuarded>();
+  const at::Tensor x = torch::randn({3, 8});
+  const auto captured = ulp::capture(*model, {x});
+  EXPECT_TRUE(torch::allclose(captured->forward({x}), model->forward(x), 1e-2, 1e-2));
+  captured->train();
+  captured->forward({x}).sum().backward();
 }
 
 }  // namespace

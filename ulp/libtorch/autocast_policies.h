@@ -19,4 +19,19 @@ ULP_API const std::shared_ptr<const AutocastPolicies>& autocast_policies();
 ULP_API std::shared_ptr<const AutocastPolicies> set_autocast_policies(
     std::shared_ptr<const AutocastPolicies> policies);
 
+/// While it lives, autocast guards of this thread leave all calls to LibTorch's own kernels: what is recorded has to be what is
+/// called when the record runs.
+class ULP_API PlainKernels {
+ public:
+  PlainKernels();
+  ~PlainKernels();
+  PlainKernels(const PlainKernels&) = delete;
+  PlainKernels& operator=(const PlainKernels&) = delete;
+  /// Whether one lives on this thread.
+  static bool wanted();
+
+ private:
+  bool outer_;
+};
+
 }  // namespace ulp::libtorch

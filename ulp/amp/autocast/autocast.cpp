@@ -65,19 +65,20 @@ const OpPolicy* exceptions(c10::DeviceType device, c10::ScalarType dtype) {
 }  // namespace
 
 Autocast::Autocast(c10::DeviceType device, c10::ScalarType dtype, bool enabled)
-    : Autocast(device, dtype, enabled, enabled ? exceptions(device, dtype) : nullptr) {}
+    : Autocast(device, dtype, enabled, enabled ? exceptions(device, dtype) : nullptr, PolicyUse::exceptions) {
+}
 
 Autocast::Autocast(c10::DeviceType device, c10::ScalarType dtype, const OpPolicy& policy)
-    : Autocast(device, dtype, false, &policy) {}
+    : Autocast(device, dtype, false, &policy, PolicyUse::lists) {}
 
 Autocast Autocast::as_given(c10::DeviceType device, c10::ScalarType dtype) {
-  return Autocast(device, dtype, false, exceptions(checked(device, dtype), dtype), true);
+  return Autocast(device, dtype, false, exceptions(checked(device, dtype), dtype), PolicyUse::as_given);
 }
 
 Autocast::Autocast(c10::DeviceType device, c10::ScalarType dtype, bool libtorch, const OpPolicy* policy,
-                   bool as_given)
+                   PolicyUse use)
     : device_(checked(device, dtype)),
-      policy_(std::make_unique<PolicyScope>(device, dtype, policy, as_given)),
+      policy_(std::make_unique<PolicyScope>(device, dtype, policy, use)),
       previous_dtype_(at::autocast::get_autocast_dtype(device)),
       previous_enabled_(at::autocast::is_autocast_enabled(device)),
       previous_cache_enabled_(at::autocast::is_autocast_cache_enabled()) {

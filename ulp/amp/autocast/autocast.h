@@ -4,6 +4,7 @@
 #include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 
+#include <cstdint>
 #include <memory>
 
 #include "ulp/amp/autocast/op_policy.h"
@@ -12,6 +13,7 @@
 namespace ulp::amp {
 
 class PolicyScope;
+enum class PolicyUse : uint8_t;
 struct Precision;
 
 /// While it lives, operations on `device` of this thread run in `dtype` where LibTorch's autocast lists allow
@@ -54,7 +56,7 @@ class ULP_API Autocast {
  private:
   friend Autocast autocast_for(const Precision& precision, c10::DeviceType device);
   Autocast(c10::DeviceType device, c10::ScalarType dtype, bool libtorch, const OpPolicy* policy,
-           bool as_given = false);
+           PolicyUse use);
   /// Casts nothing. Products of operands that are of `dtype` already run as under an Autocast of it.
   static Autocast as_given(c10::DeviceType device, c10::ScalarType dtype);
 

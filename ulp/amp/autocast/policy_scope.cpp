@@ -24,7 +24,7 @@ struct Active {
   bool any = false;         ///< there is a policy
   std::vector<Cast> rules;  ///< by slot_of()
   c10::ScalarType dtype = c10::kFloat;
-  bool as_given = false;  ///< listed products are computed on the operands that they are given
+  PolicyUse use = PolicyUse::lists;
 
   Cast rule(size_t slot) const { return slot < rules.size() ? rules[slot] : Cast::leave; }
 };
@@ -76,14 +76,13 @@ class PolicyKernel final : public c10::OperatorKernel {
     const size_t count = op.schema().arguments().size();
     const c10::ArrayRef<c10::IValue> args(stack->data() + (stack->size() - count), count);
     const Call call = look_at(args);
-    if (call.cast == Cast::leave) {
+    if (call.use == PolicyUse::as_given && wide_product(op, *stack)) return;
+    const bool left_to_libtorch = call.use == PolicyUse::as_given ||
+                                  (call.use == PolicyUse::exceptions && call.cast == Cast::lower_precision &&
+                                   libtorch::PlainKernels::wanted());
+    if (call.cast == Cast::leave || left_to_libtorch) {
       // As if there were no kernel here: what a composite op calls is looked at again.
       op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
-      return;
-    }
-    if (call.as_given) {
-      if (!wide_product(op, *stack))
-        op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
       return;
     }
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
@@ -110,7 +109,7 @@ class PolicyKernel final : public c10::OperatorKernel {
     c10::DeviceType device = c10::kCPU;
     c10::ScalarType to = c10::kFloat;
     bool first_castable = false;
-    bool as_given = false;
+    PolicyUse use = PolicyUse::lists;
   };
 
   /// The device is that of the first tensor that could be cast on a device with a policy.
@@ -134,7 +133,7 @@ class PolicyKernel final : public c10::OperatorKernel {
       widest = !widest || *widest == tensor.scalar_type() ? tensor.scalar_type() : c10::kFloat;
       return call.cast != Cast::widest;
     });
-    call.as_given = chosen && chosen->as_given;
+    if (chosen) call.use = chosen->use;
     if (call.cast == Cast::lower_precision) call.to = chosen->dtype;
     if (call.cast == Cast::widest) call.to = *widest;
     return call;
@@ -242,7 +241,7 @@ size_t slot_of(const std::string& target) {
   return Ops::instance().slot(target);
 }
 
-PolicyScope::PolicyScope(c10::DeviceType device, c10::ScalarType dtype, const OpPolicy* policy, bool as_given)
+PolicyScope::PolicyScope(c10::DeviceType device, c10::ScalarType dtype, const OpPolicy* policy, PolicyUse use)
     : previous_included_(c10::impl::tls_is_dispatch_key_included(kKey)),
       previous_excluded_(c10::impl::tls_is_dispatch_key_excluded(kKey)) {
   const size_t index = index_of(device).value();
@@ -251,7 +250,7 @@ PolicyScope::PolicyScope(c10::DeviceType device, c10::ScalarType dtype, const Op
   if (policy == nullptr && !active_on(index).any) return;
   auto policies = previous_ ? std::make_shared<ActivePolicies>(static_cast<const ActivePolicies&>(*previous_))
                             : std::make_shared<ActivePolicies>();
-  policies->devices[index] = policy ? Active{true, policy->by_slot_, dtype, as_given} : Active{};
+  policies->devices[index] = policy ? Active{true, policy->by_slot_, dtype, use} : Active{};
   libtorch::set_autocast_policies(std::move(policies));
   if (!policy) return;
   c10::impl::tls_set_dispatch_key_included(kKey, true);
@@ -269,7 +268,7 @@ ActiveRule active_rule(std::string_view target, c10::DeviceType device) {
   if (!index) return {};
   const Active& here = active_on(*index);
   const bool libtorch = at::autocast::is_autocast_enabled(device);
-  if (here.any && !here.as_given && !c10::impl::tls_is_dispatch_key_excluded(kKey)) {
+  if (here.any && here.use != PolicyUse::as_given && !c10::impl::tls_is_dispatch_key_excluded(kKey)) {
     const auto slot = Ops::instance().find(target);
     const Cast cast = slot ? here.rule(*slot) : Cast::leave;
     if (cast != Cast::leave || !libtorch) return {true, cast, here.dtype};

@@ -40,11 +40,18 @@ std::optional<size_t> dtype_argument(const c10::FunctionSchema& schema);
 /// The number by which this process knows an op. Numbers are given once and never change.
 size_t slot_of(const std::string& target);
 
-/// While it lives, `policy` (or none, if null) decides about operations on `device` of this thread. Nests. With `as_given`
-/// nothing is cast: products that the policy lists are computed as wide_product() does where their operands are halves.
+/// What a policy is for.
+enum class PolicyUse : uint8_t {
+  lists,       ///< it is all that autocast does
+  exceptions,  ///< it is what LibTorch's autocast beside it does not do well
+  as_given  ///< nothing is cast: products that it lists are computed as wide_product() does where their operands are halves
+};
+
+/// While it lives, `policy` (or none, if null) decides about operations on `device` of this thread. Nests.
 class PolicyScope {
  public:
-  PolicyScope(c10::DeviceType device, c10::ScalarType dtype, const OpPolicy* policy, bool as_given = false);
+  PolicyScope(c10::DeviceType device, c10::ScalarType dtype, const OpPolicy* policy,
+              PolicyUse use = PolicyUse::lists);
   ~PolicyScope();
   PolicyScope(const PolicyScope&) = delete;
   PolicyScope& operator=(const PolicyScope&) = delete;

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "ulp/libtorch/autocast_policies.h"
+
 namespace ulp::amp {
 
 namespace {
@@ -341,6 +343,7 @@ bool of_one_half_type(const Arguments& arguments) {
 }  // namespace
 
 bool computes_wide(c10::ScalarType dtype) {
+  const at::DisableRecordFunctionGuard unseen;
   const auto lacks = [](const char* question) {
     const auto op = c10::Dispatcher::singleton().findSchema({question, ""});
     return op && !op->typed<bool()>().call();
@@ -361,7 +364,7 @@ std::span<const char* const> wide_products() {
 
 bool wide_product(const c10::OperatorHandle& op, Stack& stack) {
   const WideOp* known = find_op(op);
-  if (known == nullptr) return false;
+  if (known == nullptr || libtorch::PlainKernels::wanted()) return false;
   const Arguments arguments(op, stack);
   if (!of_one_half_type(arguments) || draws(arguments)) return false;
   const NoAutocast plain;

@@ -21,7 +21,7 @@ ULP_API std::span<const char* const> wide_products();
 
 /// Computes the op on operands of a half type in fp32 and rounds the result, its gradients too; autograd saves the operands as
 /// they are. Of the stack as the op's own kernel would. Returns false, and has done nothing, for an op that is not of the list,
-/// for operands of other or several types, and for attention with dropout.
+/// for operands of other or several types, for attention with dropout, and under libtorch::PlainKernels.
 ULP_API bool wide_product(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
 }  // namespace ulp::amp

@@ -14,6 +14,7 @@
 #include "ulp/graph/describe.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/canonicalize_convolution.h"
+#include "ulp/libtorch/autocast_policies.h"
 
 namespace ulp::graph {
 
@@ -112,6 +113,7 @@ std::vector<std::string> use_plain_convolutions(Graph& graph) {
 
 std::shared_ptr<GraphModule> capture_subject(const Subject& subject, const std::vector<at::Tensor>& examples,
                                              const CaptureOptions& options) {
+  const libtorch::PlainKernels recorded;
   const std::vector<std::string> names = names_of(examples.size(), options);
   for (size_t i = 0; i < examples.size(); ++i) {
     if (!examples[i].defined()) fail("graph.capture", "expected a defined tensor as '", names[i], "'");
