@@ -12,13 +12,6 @@ namespace ulp::exchange::onnx_import {
 
 namespace {
 
-constexpr const char* kSameLength =
-    ": expected a number of steps that is the same at all sizes of the inputs";
-
-constexpr const char* kNamedAxes =
-    ": expected axes, or an input whose sizes are numbers: one that is free may be 1, and would be squeezed "
-    "then";
-
 /// LibTorch's calls for each step of a node that is no graph of its own; nodes of graphs are counted by
 /// themselves.
 double calls_of_step(const FileNode& node) {
@@ -52,10 +45,15 @@ bool is_true(const Slot& condition) {
 
 }  // namespace
 
+void Run::expect_the_same(const FileNode& node, const std::vector<int64_t>& numbers, const char* expected) {
+  if (dry_ && store_.first_numbers.emplace(&node, numbers).first->second != numbers)
+    fail_file(kImportOnnxWhere, node.label(), ": ", expected);
+}
+
 void Run::count_steps(const FileNode& node, int64_t steps) {
   if (!dry_) return;
-  if (store_.steps.emplace(&node, steps).first->second != steps)
-    fail_file(kImportOnnxWhere, node.label(), node.op == "Squeeze" ? kNamedAxes : kSameLength);
+  expect_the_same(node, {steps}, "expected a number of steps that is the same at all sizes of the inputs");
+  store_.steps[&node] = steps;
   double calls = 0;
   for (const auto& [one, count] : store_.steps) calls += calls_of_step(*one) * static_cast<double>(count);
   if (calls > kMostCalls)

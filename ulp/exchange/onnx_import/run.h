@@ -67,6 +67,7 @@ class Store {
   std::vector<bool> choices;
   std::set<const FileNode*> undecided;
   std::map<const FileNode*, int64_t> steps;
+  std::map<const FileNode*, std::vector<int64_t>> first_numbers;  ///< that have to be the same in each run
   /// Which nodes give weights alone in codes, as the first run has found.
   std::map<const FileNode*, bool> coded_weights;
 
@@ -129,7 +130,9 @@ class Run {
   void choose(const FileNode& node);
   void repeat(const FileNode& node);
   void scan(const FileNode& node);
-  /// Refuses a node whose number of steps follows sizes.
+  /// Refuses a node for which these numbers follow sizes; `expected` words it.
+  void expect_the_same(const FileNode& node, const std::vector<int64_t>& numbers, const char* expected);
+  /// Refuses a node whose number of steps follows sizes, and one by which all steps together are too many.
   void count_steps(const FileNode& node, int64_t steps);
   /// A value of one step as the next one reads it.
   Slot carried(const std::string& value, const FileNode& reader);
@@ -211,6 +214,10 @@ class Call {
   void set(at::Tensor result, size_t output = 0);
   /// For a node that is computed step by step: refuses a number of steps that follows sizes.
   void count_steps(int64_t steps) { run_.count_steps(node_, steps); }
+  /// Refuses the node where these numbers follow sizes; `expected` words it.
+  void expect_the_same(const std::vector<int64_t>& numbers, const char* expected) {
+    run_.expect_the_same(node_, numbers, expected);
+  }
   /// Whether a result is asked for.
   bool wants(size_t output) const { return output < node_.outputs.size() && !node_.outputs[output].empty(); }
   std::vector<at::Tensor>& results() { return results_; }
