@@ -16,7 +16,7 @@ using namespace ulp::runtime::testing;
 Step pointwise(const char* program, std::vector<int32_t> inputs) {
   return {.op = Op::pointwise,
           .inputs = std::move(inputs),
-          .attributes = PointwiseAttributes{PointwiseText::from_text(program).value()}};
+          .attributes = PointwiseAttributes{.program = PointwiseText::from_text(program).value()}};
 }
 
 /// Floats within a few roundings, codes bit for bit but for ties that float64 sees on the other side.
@@ -74,8 +74,8 @@ TEST(PointwiseStep, OtherTypes) {
     Builder b(numbers);
     const int32_t x = b.enter(b.input({kBatch, 6, 4, 4})), y = b.enter(b.input({kBatch, 6, 4, 4}));
     b.output(
-        b.leave(b.op(Op::pointwise, {x, y}, PointwiseAttributes{*PointwiseText::from_text("mul x0 x1")})));
-    b.output(b.leave(b.op(Op::pointwise, {x}, PointwiseAttributes{*PointwiseText::from_text("silu x0")})));
+        b.leave(b.op(Op::pointwise, {x, y}, PointwiseAttributes{.program = *PointwiseText::from_text("mul x0 x1")})));
+    b.output(b.leave(b.op(Op::pointwise, {x}, PointwiseAttributes{.program = *PointwiseText::from_text("silu x0")})));
     expect_plain(b.plan);
   }
 }

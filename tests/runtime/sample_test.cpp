@@ -105,7 +105,7 @@ Plan sampled(GridMode mode, GridBorder border, bool corners, const char* factor)
   const int32_t places =
       b.typed({.op = Op::pointwise,
                .inputs = {b.input({kBatch, 4, 6, 2})},
-               .attributes = PointwiseAttributes{*PointwiseText::from_text(std::string("mul x0 ") + factor)}},
+               .attributes = PointwiseAttributes{.program = *PointwiseText::from_text(std::string("mul x0 ") + factor)}},
               DataType::f32);
   b.output(b.leave(b.op(Op::grid_sample, {x, places}, GridSampleAttributes{mode, border, corners})));
   return b.plan;

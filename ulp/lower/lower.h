@@ -47,8 +47,8 @@ struct Words<LowerOptions::Precision> {
 /// Lowers the model as it behaves in eval mode; the model itself is not changed. Batch norm is folded, bias,
 /// residual add and relu / relu6 become part of the convolution or linear layer before them, images are NHWC
 /// inside, inputs (f32, or ids in i32 or i64) and outputs (f32) are in plain (NCHW) order with the batch where the model
-/// has it. Steps compute in f32: float64 is refused, and so are integers beyond 2^24 that the graph holds; those that
-/// come from inputs or arise in sums and products lose their last digits. Constants carry the parameters' names. Throws
+/// has it. Steps compute in f32: float64 is refused, and so are integers beyond 2^24 that the graph holds; those that come
+/// from inputs stop a run by name, those that arise in sums and products lose their last digits. Constants carry the parameters' names. Throws
 /// ulp::Error that lists what has no lowering: each op and reason once, with the first node's name and module path;
 /// lower_in_pieces() (pieces.h) runs such nodes in LibTorch. `report`, if given, receives what became one step (changes)
 /// and what follows a step and could not become part of it (near misses). Its parts are the reports of the

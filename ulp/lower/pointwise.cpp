@@ -187,7 +187,7 @@ Step PointwiseWriter::step() {
   if (!ends) call(PointwiseOp::add, {last, number(0)});
   if (step_.inputs.empty()) unsupported(node, "expected an operand that depends on the model's inputs");
   step_.name = node.name();
-  step_.attributes = runtime::PointwiseAttributes{std::move(program_)};
+  step_.attributes = runtime::PointwiseAttributes{std::move(program_), counts_};
   return std::move(step_);
 }
 
@@ -216,7 +216,9 @@ Operand PointwiseWriter::value(const Node& node, const Value* value) {
   if (made != made_.end()) return made->second;
   const at::Tensor fixed = builder_.graph().attribute_tensor(value);
   if (fixed.defined()) return constant(node, fixed, value->producer->target());
-  return input(builder_.as(node, value, builder_.form_of(node, value)));
+  const Form form = builder_.form_of(node, value);
+  counts_ |= counts(node) && (form.type == DataType::i32 || form.type == DataType::i64);
+  return input(builder_.as(node, value, form));
 }
 
 Operand PointwiseWriter::reshaped(const Node& node, std::string_view name, std::vector<int64_t> shape) {

@@ -24,7 +24,7 @@ int32_t numbers_of(Builder& builder, const Node& node, const Value* value) {
                                {{.kind = runtime::PointwiseOperand::Kind::input},
                                 {.kind = runtime::PointwiseOperand::Kind::number}}});
   Step step = step_of(Op::pointwise, node);
-  step.attributes = runtime::PointwiseAttributes{std::move(program)};
+  step.attributes = runtime::PointwiseAttributes{.program = std::move(program)};
   step.inputs = {builder.as(node, value, held_form(builder, node, value))};
   return builder.emit(std::move(step), value->name + ".f32", {}, shape_of(node, *value));
 }

@@ -9,11 +9,12 @@
 
 namespace ulp::runtime {
 
-/// An id outside of its range [low, high).
+/// An id outside of its range [low, high), or an integer that a step which counts in f32 read and f32 does not hold.
 struct IdFault {
   size_t step = 0;
   int64_t element = 0;  ///< of the ids, counted over the whole batch
   int64_t id = 0, low = 0, high = 0;
+  bool counted = false;  ///< no id
 };
 
 /// The first fault of a run by step and element, whichever thread reports it.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ulp/kernels/pointwise/pointwise.h"
+#include "ulp/runtime/ops/ids.h"
 #include "ulp/runtime/ops/kernel_args.h"
 #include "ulp/runtime/ops/op.h"
 
@@ -11,6 +12,9 @@ namespace ulp::runtime {
 namespace {
 
 using kernels::kMaxPointwiseInputs;
+
+/// f32 holds all integers up to here.
+constexpr int64_t kMostExact = int64_t{1} << 24;
 
 std::string role_of(size_t index) {
   return "c" + std::to_string(index);
@@ -176,8 +180,14 @@ class PointwiseRunner final : public Runner {
         isa_(isa) {
     for (size_t i = 0; i < constant_count(view); ++i)
       constants_.push_back(floats_of(*view.constant(role_of(i).c_str())));
+    for (size_t i = 0; i < inputs_ && view.attributes<PointwiseAttributes>().counts; ++i) {
+      const DataType type = view.input(i).type;
+      if (type == DataType::i32 || type == DataType::i64) counted_.push_back(i);
+      integers_.push_back(view.input(i));
+    }
   }
   void run(const RunArgs& args) const override {
+    for (const size_t i : counted_) look_at_integers(args, i);
     std::array<const void*, kMaxPointwiseInputs> pointers;
     std::copy(args.inputs.begin(), args.inputs.end(), pointers.begin());
     for (size_t i = 0; i < constants_.size(); ++i) pointers[inputs_ + i] = constants_[i].data();
@@ -189,6 +199,22 @@ class PointwiseRunner final : public Runner {
   }
 
  private:
+  /// Reports the first integer of an input that f32 does not hold.
+  void look_at_integers(const RunArgs& args, size_t input) const {
+    const TensorInfo& x = integers_[input];
+    for (int64_t i = 0, count = element_count(x, args.batch); i < count; ++i) {
+      const int64_t integer = id_at(x.type, args.inputs[input], i);
+      if (integer >= -kMostExact && integer <= kMostExact) continue;
+      args.faults.slot.report({.step = args.faults.step,
+                               .element = args.faults.first_item * item_elements(x) + i,
+                               .id = integer,
+                               .low = -kMostExact,
+                               .high = kMostExact + 1,
+                               .counted = true});
+      return;
+    }
+  }
+
   static std::vector<kernels::PointwiseInput> layout_of(const StepView& view) {
     const TensorInfo& y = view.output();
     std::vector<kernels::PointwiseInput> inputs;
@@ -208,6 +234,8 @@ class PointwiseRunner final : public Runner {
   kernels::Pointwise kernel_;
   kernels::Isa isa_;
   std::vector<std::vector<float>> constants_;
+  std::vector<size_t> counted_;       ///< inputs whose integers have to be exact
+  std::vector<TensorInfo> integers_;  ///< all inputs, where the step counts
 };
 
 StepWork pointwise_work(const StepView& view, int64_t batch) {

@@ -50,8 +50,14 @@ struct ULP_API PointwiseText {
 /// The program of a pointwise step.
 struct PointwiseAttributes {
   PointwiseText program;
+  /// Integers that it reads count or are compared as integers. A run with one that f32 does not hold is refused; without this
+  /// they are rounded, as a cast to a float does.
+  bool counts = false;
 
-  void visit_fields(FieldVisitor& visit) { visit({.name = "program"}, program); }
+  void visit_fields(FieldVisitor& visit) {
+    visit({.name = "program"}, program);
+    visit({.name = "counts"}, counts);
+  }
   bool operator==(const PointwiseAttributes&) const = default;
 };
 
