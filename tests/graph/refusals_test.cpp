@@ -48,6 +48,53 @@ TEST(Refusals, BranchOnData) {
                  {"aten::item", "data-dependent"});
 }
 
+TEST(Refusals, SizesThatFollowTheData) {
+  const std::vector<std::pair<std::string, Holder::Body>> bodies = {
+      {"aten::index", [](Holder&, at::Tensor x) { return x.index({x > 0}).sum(); }},
+      {"aten::nonzero", [](Holder&, at::Tensor x) { return torch::nonzero(x).to(torch::kFloat); }},
+      {"aten::argwhere", [](Holder&, at::Tensor x) { return torch::argwhere(x).to(torch::kFloat); }},
+      {"aten::where", [](Holder&, at::Tensor x) { return torch::where(x > 0)[0].to(torch::kFloat); }},
+      {"aten::masked_select", [](Holder&, at::Tensor x) { return x.masked_select(x > 0); }},
+      {"aten::_unique2", [](Holder&, at::Tensor x) { return std::get<0>(torch::_unique2(x)); }},
+      {"aten::unique_dim", [](Holder&, at::Tensor x) { return std::get<0>(torch::unique_dim(x, 0)); }},
+      {"aten::unique_consecutive",
+       [](Holder&, at::Tensor x) { return std::get<0>(torch::unique_consecutive(x)); }},
+      {"aten::bincount",
+       [](Holder&, at::Tensor x) { return torch::bincount(x.argmax(1)).to(torch::kFloat); }},
+      {"aten::one_hot", [](Holder&, at::Tensor x) { return torch::one_hot(x.argmax(1)).to(torch::kFloat); }},
+      {"aten::repeat_interleave",
+       [](Holder&, at::Tensor x) { return x.repeat_interleave(x.argmax(1) + 1, 0); }},
+      {"aten::masked_select",
+       [](Holder& m, at::Tensor x) { return x + m.fc->weight.masked_select(m.fc->weight > 0).sum(); }},
+      {"aten::masked_select", [](Holder& m, at::Tensor x) {
+         m.state.add_(1);
+         return x.masked_select(m.state > 3);
+       }}};
+  for (const auto& [op, body] : bodies) expect_refusal(body, {"got those of " + op, "follow the data"});
+}
+
+/// The mean over what a mask leaves, whose number of elements would be that of the examples.
+TEST(Refusals, SizesOfTheDataInArguments) {
+  expect_refusal(
+      [](Holder&, at::Tensor x) {
+        const at::Tensor y = x.index({x > 0});
+        return y.sum() / y.size(0);
+      },
+      {"aten::index", "follow the data", "the result of aten::gt", "where()"});
+}
+
+TEST(Refusals, SizesThatFollowConstantsAreCaptured) {
+  expect_captured([](Holder& m, at::Tensor x) { return x.index({torch::indexing::Slice(), m.state == 0}); });
+  expect_captured([](Holder&, at::Tensor x) {
+    const at::Tensor places = torch::nonzero(torch::arange(4) > 1);
+    return x.index_select(1, places.flatten()) / places.size(0);
+  });
+  expect_captured([](Holder&, at::Tensor x) { return x.index({x.argmax(1).remainder(2)}); });
+  expect_captured([](Holder&, at::Tensor x) { return torch::index_put(x, {x > 0}, torch::zeros({})); });
+  expect_captured([](Holder&, at::Tensor x) { return torch::histc(x, 4, -1, 1) + x; });
+  expect_captured([](Holder&, at::Tensor x) { return torch::one_hot(x.argmax(1), 4).to(torch::kFloat); });
+}
+
 TEST(Refusals, BranchOnBatchSize) {
   expect_refusal([](Holder&, at::Tensor x) { return x.size(0) > 2 ? x * 2 : x + 1; },
                  {"data-dependent", "aten::add", "aten::mul", "call 0"});

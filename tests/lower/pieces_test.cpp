@@ -113,8 +113,7 @@ TEST(Pieces, SizesThatFollowTheBatchAndIntegersPass) {
   auto module = captured_body(
       [](const at::Tensor& x) {
         const at::Tensor rows = x.view({x.size(0) * 4, 3});
-        return std::get<1>(torch::unique_dim(torch::softmax(rows, 1), 1)).sum() +
-               rows.argmax(1).view({-1, 4});
+        return torch::lgamma(torch::softmax(rows, 1) + 1).lt(9).sum() + rows.argmax(1).view({-1, 4});
       },
       torch::randn({2, 4, 3}));
   PiecewiseModel pieces = lower_in_pieces(*module);

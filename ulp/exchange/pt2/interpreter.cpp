@@ -14,6 +14,8 @@
 #include "ulp/exchange/pt2/numbers.h"
 #include "ulp/exchange/pt2/straight_numbers.h"
 #include "ulp/exchange/pt2/where.h"
+#include "ulp/graph/capture/data_sizes.h"
+#include "ulp/graph/capture/schema.h"
 #include "ulp/io/graph_operators.h"
 
 namespace ulp::exchange::pt2 {
@@ -113,6 +115,31 @@ IValue measured(const ProgramNode& node, const Values& values) {
                                            : x.toTensor().stride(number.toInt());
 }
 
+/// Names of the tensors that a node gets, or gives.
+void add_tensor_names(const ProgramArgument& argument, std::vector<std::string>& names) {
+  const auto add = [&](const Json& named) { names.push_back(named.at("name").get<std::string>()); };
+  if (argument.kind == "as_tensor") return add(argument.value);
+  if (argument.kind == "as_tensors") {
+    for (const Json& one : argument.value) add(one);
+  } else if (argument.kind == "as_optional_tensors") {
+    for (const Json& one : argument.value) {
+      if (const auto tensor = one.find("as_tensor"); tensor != one.end()) add(*tensor);
+    }
+  }
+}
+
+std::vector<std::string> given_tensors(const ProgramNode& node) {
+  std::vector<std::string> names;
+  for (const auto& [name, argument] : node.inputs) add_tensor_names(argument, names);
+  return names;
+}
+
+/// Operators that read sizes of their tensors alone.
+bool reads_sizes_alone(const std::string& target) {
+  const std::string_view op = std::string_view(target).substr(0, target.rfind('.'));
+  return op.ends_with("_like") || op.starts_with("torch.ops.aten.new_");
+}
+
 bool counts_batches(const std::string& name) {
   return name == "num_batches_tracked" || name.ends_with(".num_batches_tracked");
 }
@@ -127,8 +154,16 @@ Interpreter::Interpreter(const Program& program,
 std::vector<at::Tensor> Interpreter::forward(const std::vector<at::Tensor>& inputs) {
   const MemoryLimit limit(most_bytes_);
   Values values;
-  for (size_t i = 0; i < tensors_.size(); ++i) values[program_.tensors[i].value] = tensors_[i].second.tensor;
-  for (size_t i = 0; i < inputs.size(); ++i) values[program_.inputs.at(i).name] = inputs[i];
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const ProgramTensor& tensor = program_.tensors[i];
+    values[tensor.value] = tensors_[i].second.tensor;
+    const auto updates = [&](const ProgramUpdate& one) { return one.name == tensor.name; };
+    if (tensor.parameter || std::ranges::any_of(program_.updates, updates)) data_.insert(tensor.value);
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    values[program_.inputs.at(i).name] = inputs[i];
+    data_.insert(program_.inputs[i].name);
+  }
   run(program_.graph, values, 0);
   if (calls_ == nullptr) update(values);
   std::vector<at::Tensor> results;
@@ -193,6 +228,7 @@ void Interpreter::call_without_gradients(const ProgramNode& node, Values& values
     const ProgramArgument& given = node.inputs[i + 2].second;
     inner[name_of(graph.inputs[i])] =
         given.kind == "as_tensor" ? value_of(values, name_of(given)) : number_of(given, values);
+    if (given.kind == "as_tensor" && data_.contains(name_of(given))) data_.insert(name_of(graph.inputs[i]));
   }
   {
     const at::AutoGradMode mode(enabled.toBool() && at::GradMode::is_enabled());
@@ -201,6 +237,7 @@ void Interpreter::call_without_gradients(const ProgramNode& node, Values& values
   std::vector<IValue> results;
   for (const ProgramArgument& output : graph.outputs) results.push_back(value_of(inner, name_of(output)));
   keep(node, results, values);
+  follow(node, /*is_random=*/true);  // as it may be inside
 }
 
 IValue Interpreter::argument(const ProgramNode& node, const c10::Argument& wanted,
@@ -216,6 +253,36 @@ IValue Interpreter::argument(const ProgramNode& node, const c10::Argument& wante
   if (mode && (value.toBool() || !program_.trains)) return training_;
   const bool drops = wanted.name() == "dropout_p" && value.isDouble() && value.toDouble() > 0;
   return drops && !training_ ? IValue(0.0) : value;
+}
+
+/// Refuses what says sizes, and numbers, by the numbers of tensors that are others in the next run.
+void Interpreter::check_sizes(const c10::FunctionSchema& schema, const std::vector<IValue>& arguments,
+                              const ProgramNode& node, const Values& values) const {
+  const std::string& op = schema.name();
+  const bool number = op == "aten::item" || op == "aten::_local_scalar_dense" || op == "aten::is_nonzero";
+  const std::vector<at::Tensor> sizing = number ? std::vector<at::Tensor>{arguments.at(0).toTensor()}
+                                                : graph::tensors_that_say_sizes(schema, arguments);
+  for (const std::string& name : given_tensors(node)) {
+    const IValue& given = value_of(values, name);
+    const auto is_given = [&](const at::Tensor& one) { return one.is_same(given.toTensor()); };
+    if (!data_.contains(name) || std::ranges::none_of(sizing, is_given)) continue;
+    if (number)
+      fail_file(kImportPt2Where, "expected sizes and arguments that follow the sizes of the inputs, got a ",
+                "number of the tensor '", name, "', which follows the data");
+    fail_file(kImportPt2Where, "expected results whose sizes follow the sizes of the inputs, got sizes that ",
+              "follow the data, the numbers of '", name, "'; ", graph::advice_for_sizes(schema),
+              ", and export the program again");
+  }
+}
+
+/// What is made of data is data.
+void Interpreter::follow(const ProgramNode& node, bool is_random) {
+  const std::vector<std::string> given = given_tensors(node);
+  const auto follows = [&](const std::string& name) { return data_.contains(name); };
+  if (!is_random && (reads_sizes_alone(node.target) || std::ranges::none_of(given, follows))) return;
+  std::vector<std::string> made;
+  for (const ProgramArgument& output : node.outputs) add_tensor_names(output, made);
+  data_.insert(made.begin(), made.end());
 }
 
 void Interpreter::call(const ProgramNode& node, Values& values) {
@@ -235,13 +302,16 @@ void Interpreter::call(const ProgramNode& node, Values& values) {
       if (one.value == changed && counts_batches(one.name)) return keep(node, {stack[0]}, values);
     }
   }
+  check_sizes(schema, stack, node, values);
   const int64_t listed = std::max<int64_t>(listed_tensors(schema, stack), 0);
   if (listed > static_cast<int64_t>(kMostNodes) - listed_)
     fail_file(kImportPt2Where, "expected at most ", kMostNodes, " tensors in the lists of one run, got ",
               listed, " more");
   listed_ += listed;
+  const bool random = graph::is_random(schema);
   handle.callBoxed(stack);
   keep(node, stack, values);
+  follow(node, random);
 }
 
 void Interpreter::set(const std::string& name, const IValue& value, Values& values) {

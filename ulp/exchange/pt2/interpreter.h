@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/function_schema.h>
 
 #include <set>
 #include <string>
@@ -39,6 +40,9 @@ class Interpreter {
   void evaluate(const ProgramNode& node, Values& values, int depth);
   bool makes_needed(const ProgramNode& node) const;
   void call(const ProgramNode& node, Values& values);
+  void check_sizes(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& arguments,
+                   const ProgramNode& node, const Values& values) const;
+  void follow(const ProgramNode& node, bool is_random);
   void call_without_gradients(const ProgramNode& node, Values& values, int depth);
   c10::IValue argument(const ProgramNode& node, const c10::Argument& wanted, const Values& values) const;
   void keep(const ProgramNode& node, const std::vector<c10::IValue>& results, Values& values);
@@ -53,7 +57,9 @@ class Interpreter {
   size_t nodes_ = 0;
   std::vector<NumberCall>* calls_ = nullptr;
   std::set<std::string> needed_ = {};  // of the graph that runs, where calls are recorded
-  int64_t listed_ = 0;                 // tensors in lists, of which a graph needs about as many as nodes
+  std::set<std::string> data_ =
+      {};               // tensors that follow inputs, parameters, updated buffers, random numbers
+  int64_t listed_ = 0;  // tensors in lists, of which a graph needs about as many as nodes
 };
 
 }  // namespace ulp::exchange::pt2

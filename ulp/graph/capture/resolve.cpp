@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/capture/data_sizes.h"
 #include "ulp/graph/capture/schema.h"
 #include "ulp/graph/capture/written_views.h"
 
@@ -39,6 +40,13 @@ bool overwrites_first(const TracedCall& call) {
                           "aten::bernoulli_", "aten::random_", "aten::exponential_", "aten::log_normal_"});
 }
 
+/// What the numbers of a tensor follow, the last of it that holds.
+enum class Origin : uint8_t {
+  constants,
+  buffers,  ///< that no call writes: they are the same in every run
+  data      ///< inputs, parameters, buffers that a call writes, random numbers
+};
+
 /// A tensor is read whose memory was written through a view.
 struct StaleRead {
   const void* memory;
@@ -48,12 +56,16 @@ struct StaleRead {
 class Resolver {
  public:
   Resolver(const Trace& trace, const Subject& subject) : trace_(trace), subject_(subject) {
+    const std::unordered_set<const void*> written = written_memory();
     for (size_t i = 0; i < subject.attributes.size(); ++i) {
-      const at::Tensor& tensor = subject.attributes[i].second.tensor;
-      if (!known(tensor)) bind(tensor, {ValueKey::Kind::attribute, static_cast<int32_t>(i), 0}, true);
+      const auto& [kind, tensor] = subject.attributes[i].second;
+      const bool fixed = kind != Attribute::Kind::parameter && !written.contains(memory_key(tensor));
+      if (!known(tensor))
+        bind(tensor, {ValueKey::Kind::attribute, static_cast<int32_t>(i), 0},
+             fixed ? Origin::buffers : Origin::data);
     }
     for (size_t i = 0; i < trace.inputs.size(); ++i) {
-      bind(trace.inputs[i], {ValueKey::Kind::input, static_cast<int32_t>(i), 0}, true);
+      bind(trace.inputs[i], {ValueKey::Kind::input, static_cast<int32_t>(i), 0}, Origin::data);
     }
   }
 
@@ -69,13 +81,13 @@ class Resolver {
  private:
   struct State {
     Candidates keys;
-    int32_t stale_by = -1;   ///< the first call that changed its memory through another tensor
-    bool tainted = false;    ///< depends on inputs, parameters, buffers or random numbers
+    int32_t stale_by = -1;  ///< the first call that changed its memory through another tensor
+    Origin origin = Origin::constants;
     bool unwritten = false;  ///< allocated by empty; no recorded op has filled it
   };
   struct Memory {
     std::vector<at::Tensor> members;
-    bool tainted = false;
+    Origin origin = Origin::constants;
     bool frozen = false;  ///< became a constant
   };
 
@@ -83,12 +95,26 @@ class Resolver {
   State& state(const at::Tensor& tensor) { return states_.at(tensor.unsafeGetTensorImpl()); }
   Memory& memory(const at::Tensor& tensor) { return memories_[memory_key(tensor)]; }
 
-  State& bind(const at::Tensor& tensor, ValueKey key, bool tainted) {
+  std::unordered_set<const void*> written_memory() const {
+    std::unordered_set<const void*> written;
+    for (const TracedCall& call : trace_.calls) {
+      for (size_t i = 0; i < call.inputs.size(); ++i) {
+        const c10::AliasInfo* alias = call.schema->arguments()[i].alias_info();
+        if (alias == nullptr || !alias->isWrite()) continue;
+        for_each_tensor(call.inputs[i], [&](const at::Tensor& tensor) {
+          if (tensor.defined()) written.insert(memory_key(tensor));
+        });
+      }
+    }
+    return written;
+  }
+
+  State& bind(const at::Tensor& tensor, ValueKey key, Origin origin) {
     State& fresh = states_[tensor.unsafeGetTensorImpl()];
-    fresh = {{key}, -1, tainted, false};
+    fresh = {{key}, -1, origin, false};
     Memory& held = memory(tensor);
     held.members.push_back(tensor);
-    held.tainted |= tainted;
+    held.origin = std::max(held.origin, origin);
     return fresh;
   }
 
@@ -111,7 +137,7 @@ class Resolver {
     ValueKey key{ValueKey::Kind::constant, call, leaf};
     out_.constants[key] = tensor;
     memory(tensor).frozen = true;
-    states_[tensor.unsafeGetTensorImpl()] = {{key}, -1, false, false};
+    states_[tensor.unsafeGetTensorImpl()] = {{key}, -1, Origin::constants, false};
     return state(tensor).keys;
   }
 
@@ -141,13 +167,14 @@ class Resolver {
     if (!tensor.defined()) return {};
     if (!known(tensor)) adopt_copy(tensor);
     if (!known(tensor)) {
-      bind(tensor, {ValueKey::Kind::constant, call, leaf}, false);
+      bind(tensor, {ValueKey::Kind::constant, call, leaf}, Origin::constants);
       return make_constant(tensor, call, leaf);
     }
     State& seen = state(tensor);
     if (seen.stale_by >= 0) {
       // torch::tensor({1, 2}) fills a tensor through views: what depends on nothing is a constant.
-      if (!memory(tensor).tainted) return elements ? make_constant(tensor, call, leaf) : seen.keys;
+      if (memory(tensor).origin == Origin::constants)
+        return elements ? make_constant(tensor, call, leaf) : seen.keys;
       throw StaleRead{memory_key(tensor), "in-place " + trace_.calls[seen.stale_by].target +
                                               " wrote through a view of " + describe(seen.keys) + ", which " +
                                               reader + " reads afterwards; use an out-of-place operation"};
@@ -160,7 +187,7 @@ class Resolver {
     const TracedCall& call = trace_.calls[index];
     if (call.written_back) return write_back(call, index);
     ResolvedCall resolved;
-    bool tainted = is_random(*call.schema);
+    Origin origin = is_random(*call.schema) ? Origin::data : Origin::constants;
     const auto& wanted = call.schema->arguments();
     int32_t leaf = 0;
     for (size_t i = 0; i < call.inputs.size(); ++i) {
@@ -170,12 +197,13 @@ class Resolver {
         const bool replaced = i == 0 && overwrites_first(call);
         bool elements = !reads_shape_only(call) && !replaced && (written || !is_viewed(tensor, call));
         resolved.tensors.push_back(read(tensor, index, leaf++, call.target, elements));
-        if (tensor.defined() && !reads_shape_only(call)) tainted |= state(tensor).tainted;
+        if (tensor.defined() && !reads_shape_only(call)) origin = std::max(origin, state(tensor).origin);
       });
     }
-    check_numbers(call, index, tainted);
-    if (call.schema->is_mutable()) resolved.functional = write(call, index, tainted);
-    define_outputs(call, index, tainted);
+    check_numbers(call, index, origin);
+    check_sizes(call, index);
+    if (call.schema->is_mutable()) resolved.functional = write(call, index, origin);
+    define_outputs(call, index, origin);
     out_.calls.push_back(std::move(resolved));
   }
 
@@ -198,7 +226,7 @@ class Resolver {
       });
     }
     State& made = state(viewed);
-    made = {{{ValueKey::Kind::call, index, 0}}, -1, true, false};
+    made = {{{ValueKey::Kind::call, index, 0}}, -1, Origin::data, false};
     out_.calls.push_back(std::move(resolved));
   }
 
@@ -214,11 +242,11 @@ class Resolver {
   }
 
   /// A number read from a tensor would be frozen into the graph.
-  void check_numbers(const TracedCall& call, int32_t index, bool tainted) {
+  void check_numbers(const TracedCall& call, int32_t index, Origin origin) {
     std::string_view op = op_of(call);
     bool equal = op == "aten::equal";
-    if (!tainted || !(equal || op == "aten::item" || op == "aten::_local_scalar_dense" ||
-                      op == "aten::is_nonzero" || op == "aten::allclose")) {
+    if (origin == Origin::constants || !(equal || op == "aten::item" || op == "aten::_local_scalar_dense" ||
+                                         op == "aten::is_nonzero" || op == "aten::allclose")) {
       return;
     }
     // The attention of the C++ frontend asks whether query and key are the same tensor; either answer gives the same
@@ -228,6 +256,16 @@ class Resolver {
     fail("graph.capture", call.target,
          " reads a number from a tensor that depends on inputs, parameters, buffers or random numbers; "
          "data-dependent control flow or arguments cannot be captured");
+  }
+
+  /// A size of such a result, read by the model, would become a number of the graph, or one that follows the batch.
+  void check_sizes(const TracedCall& call, int32_t index) {
+    for (const at::Tensor& tensor : tensors_that_say_sizes(*call.schema, call.inputs)) {
+      if (std::max(state(tensor).origin, memory(tensor).origin) < Origin::data) continue;
+      fail("graph.capture", "expected results whose sizes follow the sizes of the inputs, got those of ",
+           call.target, " (call ", index, "), whose sizes follow the data: the numbers of ",
+           describe(state(tensor).keys), "; ", advice_for_sizes(*call.schema));
+    }
   }
 
   /// Whether the next call that is no comparison reads the projection of an attention.
@@ -248,7 +286,7 @@ class Resolver {
   }
 
   /// Returns true if the op is to be replayed out of place, false if it updates an attribute.
-  bool write(const TracedCall& call, int32_t index, bool tainted) {
+  bool write(const TracedCall& call, int32_t index, Origin origin) {
     bool functional = false;
     int32_t ordinal = 0;
     const auto& wanted = call.schema->arguments();
@@ -258,12 +296,12 @@ class Resolver {
       if (!call.inputs[i].isTensor())
         fail("graph.capture", call.target, " writes to a list of tensors, which cannot be captured");
       functional |=
-          write_tensor(call.inputs[i].toTensor(), call, {ValueKey::Kind::call, index, ordinal++}, tainted);
+          write_tensor(call.inputs[i].toTensor(), call, {ValueKey::Kind::call, index, ordinal++}, origin);
     }
     return functional;
   }
 
-  bool write_tensor(const at::Tensor& tensor, const TracedCall& call, ValueKey result, bool tainted) {
+  bool write_tensor(const at::Tensor& tensor, const TracedCall& call, ValueKey result, Origin origin) {
     State& own = state(tensor);
     auto has = [](const State& s, ValueKey::Kind kind) {
       return std::any_of(s.keys.begin(), s.keys.end(), [&](const ValueKey& k) { return k.kind == kind; });
@@ -289,8 +327,8 @@ class Resolver {
       if (aliased.stale_by < 0) aliased.stale_by = result.index;
       aliased.unwritten = false;
     }
-    own.tainted |= tainted;
-    held.tainted |= tainted;
+    own.origin = std::max(own.origin, origin);
+    held.origin = std::max(held.origin, origin);
     own.unwritten = false;
     if (attribute) return false;
     own.keys = {result};
@@ -298,17 +336,17 @@ class Resolver {
     return true;
   }
 
-  void define_outputs(const TracedCall& call, int32_t index, bool tainted) {
+  void define_outputs(const TracedCall& call, int32_t index, Origin origin) {
     int32_t element = 0;
     for (const c10::IValue& output : call.outputs) {
       if (!output.isTensor() && !output.isList()) ++element;
       for_each_tensor(output, [&](const at::Tensor& tensor) {
-        define(tensor, call, {ValueKey::Kind::call, index, element++}, tainted);
+        define(tensor, call, {ValueKey::Kind::call, index, element++}, origin);
       });
     }
   }
 
-  void define(const at::Tensor& tensor, const TracedCall& call, ValueKey key, bool tainted) {
+  void define(const at::Tensor& tensor, const TracedCall& call, ValueKey key, Origin origin) {
     if (!tensor.defined()) return;
     if (known(tensor)) {
       if (!call.schema->is_mutable()) state(tensor).keys.push_back(key);
@@ -326,7 +364,7 @@ class Resolver {
           stale_by = std::max(stale_by, state(other).stale_by);
       });
     }
-    State& fresh = bind(tensor, key, tainted);
+    State& fresh = bind(tensor, key, origin);
     fresh.unwritten = unwritten;
     fresh.stale_by = stale_by;
   }
