@@ -14,6 +14,7 @@
 #include "cli/model_flags.h"
 #include "ulp/app/inspect.h"
 #include "ulp/app/model_file.h"
+#include "ulp/app/published_file.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/exchange/export_coreml.h"
 #include "ulp/exchange/export_onnx.h"
@@ -34,7 +35,7 @@ struct ExportFlags : CommonFlags {
   exchange::CoreMlOptions coreml;
   exchange::TfliteOptions tflite;
   int64_t batch = 1;
-  std::string gguf_type = word_of(exchange::GgufType::q8_0);
+  std::string gguf_type = word_of(exchange::GgufType::q8_0), words;
   bool check = false;
   ScriptShape shape;
 };
@@ -115,10 +116,18 @@ const ExportFormat kPt2 = {
     .check = [](const ExportFlags& flags,
                 graph::GraphModule& model) { return app::check_pt2(flags.out, model); }};
 
+/// What is said of the model's tokenizer: in the folder that was named, or beside published weights.
+exchange::GgufWords words_of_model(const ExportFlags& flags) {
+  const std::filesystem::path model = flags.model;
+  if (!flags.words.empty()) return exchange::read_gguf_words(flags.words);
+  if (!app::is_published_file(model)) return {};
+  return exchange::read_gguf_words(std::filesystem::is_directory(model) ? model : model.parent_path());
+}
+
 const ExportFormat kGguf = {
     .name = "gguf",
     .ending = ".gguf",
-    .flags = {"--gguf-type"},
+    .flags = {"--gguf-type", "--tokenizer-config"},
     .about = [](const ExportFlags& flags) -> std::pair<std::string, nlohmann::json> {
       return {"weights of GPT-2 in " + flags.gguf_type, {{"type", flags.gguf_type}}};
     },
@@ -128,7 +137,8 @@ const ExportFormat kGguf = {
               model, flags.out,
               {.type = require_word<exchange::GgufType>("cli.export", "type", flags.gguf_type),
                .heads = exchange::attention_heads(model),
-               .tokenizer = app::ModelSpec::from_json(metadata.at(app::kModelSpecKey)).tokenizer});
+               .tokenizer = app::ModelSpec::from_json(metadata.at(app::kModelSpecKey)).tokenizer,
+               .words = words_of_model(flags)});
         },
     .check = nullptr};
 
@@ -305,6 +315,11 @@ void add_export(CLI::App& app) {
   command->add_option("--gguf-type", flags->gguf_type, "How matrices are stored, for --to gguf")
       ->check(CLI::IsMember(std::vector<std::string>(types.begin(), types.end())))
       ->capture_default_str();
+  command
+      ->add_option("--tokenizer-config", flags->words,
+                   "Folder with tokenizer_config.json (first and last token, chat template), for --to gguf; "
+                   "by default the one of published weights")
+      ->check(CLI::ExistingDirectory);
   command->add_flag(
       "--check", flags->check,
       "Run an ONNX file in ONNX Runtime and OpenVINO, in Python, where they are installed, and "

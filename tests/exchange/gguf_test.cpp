@@ -121,6 +121,77 @@ TEST(Gguf, TheTokenizerIsWrittenAsLlamaCppDoes) {
   EXPECT_EQ(metadata.at("gpt2.context_length"), 8);
 }
 
+/// tokenizer.json of byte pairs of "a" and "b", with changes.
+std::shared_ptr<const io::Tokenizer> pairs_of_ab(const nlohmann::json& changes) {
+  auto json = nlohmann::json::parse(R"({"model": {"type": "BPE",
+    "vocab": {"a": 0, "b": 1, "ab": 2, "<s>": 3, "</s>": 4, "<pad>": 5}, "merges": ["a b"]},
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}, "decoder": {"type": "ByteLevel"},
+    "added_tokens": [{"id": 3, "content": "<s>", "special": true}, {"id": 4, "content": "</s>", "special": true},
+                     {"id": 5, "content": "<pad>", "special": true}]})");
+  if (!changes.is_null()) json.merge_patch(changes);
+  return std::make_shared<const io::Tokenizer>(io::Tokenizer::from_json(json.dump()));
+}
+
+nlohmann::json keys_of(const std::shared_ptr<const io::Tokenizer>& tokenizer, const GgufWords& words) {
+  const TemporaryFolder folder;
+  export_gguf(*gguf_gpt2(), folder / "m.gguf", {.heads = 4, .tokenizer = tokenizer, .words = words});
+  return nlohmann::json::parse(import_gguf(folder / "m.gguf").metadata);
+}
+
+TEST(Gguf, TokenizersThatGgufCannotSayAreRefused) {
+  using nlohmann::json;
+  const auto refusal = [](const json& changes, const GgufWords& words = {}) {
+    return error_of([&] { keys_of(pairs_of_ab(changes), words); });
+  };
+  EXPECT_SAYS(refusal({{"pre_tokenizer", {{"add_prefix_space", true}}}}), "add_prefix_space false");
+  EXPECT_SAYS(refusal({{"pre_tokenizer", {{"add_prefix_space", nullptr}}}}), "add_prefix_space false");
+  EXPECT_SAYS(refusal({{"pre_tokenizer", {{"use_regex", false}}}}), "use_regex true");
+  EXPECT_SAYS(refusal({{"model", {{"ignore_merges", true}}}}), "ignore_merges false");
+  const json left = json::array({{{"id", 3}, {"content", "<s>"}, {"special", true}, {"lstrip", true}}});
+  EXPECT_SAYS(refusal({{"added_tokens", left}}), "without lstrip, for which GGUF has no word, got '<s>'");
+  EXPECT_SAYS(refusal({}, {.bos = "<start>"}),
+              "first token of texts among the tokenizer's tokens, got '<start>'");
+  EXPECT_SAYS(refusal({}, {.add_bos = true}), "a known first token that the template adds, got none");
+  const json twice = json::parse(R"({"type": "TemplateProcessing", "special_tokens": {"<s>": {"ids": [3, 3]}},
+    "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]})");
+  EXPECT_SAYS(refusal({{"post_processor", twice}}), "at most one first token, got 2");
+}
+
+TEST(Gguf, FirstAndLastTokensAreThoseOfTheConfigurationOrTheTemplate) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "tokenizer_config.json")
+      << R"({"bos_token": "<s>", "eos_token": {"content": "</s>"}, "pad_token": null, "add_bos_token": true})";
+  std::ofstream(folder / "special_tokens_map.json")
+      << R"({"pad_token": "<pad>", "unk_token": {"content": "<s>"}, "eos_token": "<pad>"})";
+  std::ofstream(folder / "chat_template.jinja") << "{{ messages }}";
+  nlohmann::json keys = keys_of(pairs_of_ab({}), read_gguf_words(folder.path()));
+  EXPECT_EQ(keys.at("general.type"), "model");
+  EXPECT_EQ(keys.at("tokenizer.ggml.bos_token_id"), 3);
+  EXPECT_EQ(keys.at("tokenizer.ggml.eos_token_id"), 4);
+  EXPECT_EQ(keys.at("tokenizer.ggml.unknown_token_id"), 3);
+  EXPECT_EQ(keys.at("tokenizer.ggml.padding_token_id"), 5);
+  EXPECT_EQ(keys.at("tokenizer.ggml.add_bos_token"), true);
+  EXPECT_EQ(keys.at("tokenizer.ggml.add_eos_token"), false);
+  EXPECT_EQ(keys.at("tokenizer.chat_template"), "{{ messages }}");
+  const nlohmann::json ends = nlohmann::json::parse(R"({"type": "RobertaProcessing", "cls": ["<s>", 3],
+    "sep": ["</s>", 4], "add_prefix_space": false})");
+  keys = keys_of(pairs_of_ab({{"post_processor", ends}}), {});
+  EXPECT_EQ(keys.at("tokenizer.ggml.bos_token_id"), 3);
+  EXPECT_EQ(keys.at("tokenizer.ggml.eos_token_id"), 4);
+  EXPECT_EQ(keys.at("tokenizer.ggml.add_bos_token"), true);
+  EXPECT_EQ(keys.at("tokenizer.ggml.add_eos_token"), true);
+  EXPECT_FALSE(keys.contains("tokenizer.chat_template"));
+  EXPECT_FALSE(keys.contains("tokenizer.ggml.padding_token_id"));
+  std::ofstream(folder / "tokenizer_config.json")
+      << R"({"chat_template": [{"name": "default", "template": "d"}, {"name": "tool use", "template": "t"}]})";
+  keys = keys_of(pairs_of_ab({}), read_gguf_words(folder.path()));
+  EXPECT_EQ(keys.at("tokenizer.chat_template"), "d");
+  EXPECT_EQ(keys.at("tokenizer.chat_template.tool_use"), "t");
+  EXPECT_EQ(keys.at("tokenizer.chat_templates"), nlohmann::json::array({"tool_use"}));
+  std::ofstream(folder / "tokenizer_config.json") << "[";
+  EXPECT_SAYS(error_of([&] { read_gguf_words(folder.path()); }), "tokenizer_config.json");
+}
+
 /// Values, codes in a graph, and an engine that reads the codes: the same numbers.
 TEST(Gguf, Gpt2ReadsTheCodesOfAFile) {
   const TemporaryFolder folder;

@@ -67,19 +67,36 @@ ULP_API std::map<std::string, quant::WeightCodes> gpt2_codes(const GgufModel& fi
 /// How the matrices of a model are stored.
 enum class GgufType { f32, q8_0, q4_0 };
 
+/// What is said of a tokenizer beside its tokenizer.json. Empty: nothing.
+struct GgufWords {
+  std::string bos = {}, eos = {};          ///< first and last token of a text
+  std::string unknown = {}, padding = {};  ///< tokens for what has none, and for places without text
+  std::optional<bool> add_bos = {},
+                      add_eos =
+                          {};  ///< whether readers add them; by default as the tokenizer's template does
+  std::map<std::string, std::string> chat_templates = {};  ///< by name; "default" for the usual one
+};
+
+/// What transformers' tokenizer_config.json, special_tokens_map.json and chat_template.jinja in a folder say; those that are missing say
+/// nothing. Throws FileError for one that is damaged.
+ULP_API GgufWords read_gguf_words(const std::filesystem::path& folder);
+
 struct GgufOptions {
   GgufType type = GgufType::q8_0;
   int64_t heads = 0;         ///< of attention, which no tensor tells; must divide the width
   std::string name = "ulp";  ///< "general.name"
   std::shared_ptr<const io::Tokenizer> tokenizer =
       nullptr;  ///< of byte pairs: its tokens and merges are written, too
+  GgufWords words =
+      {};  ///< of the tokenizer; without first and last tokens both are <|endoftext|>, if there is one
 };
 
 /// Writes a model of GPT-2's parameter names (models::make_gpt2()) as llama.cpp names and turns them, atomically. Matrices whose rows are
-/// whole blocks of 32 are stored as `type`, all others, vectors and the table of positions in f32. Of a tokenizer, tokens, their kinds, merges and
-/// <|endoftext|> are written as llama.cpp's converter does; rows of the table of words without a token are called [PADn]. Throws Error for
-/// another model, heads that do not divide its width, values that are not finite, a tokenizer of another kind or with more tokens than rows,
-/// and where AtomicFile does.
+/// whole blocks of 32 are stored as `type`, all others, vectors and the table of positions in f32. Of a tokenizer, tokens, their kinds, merges,
+/// first and last tokens and chat templates are written as llama.cpp's converter does; rows of the table of words without a token are called
+/// [PADn]. Throws Error for another model, heads that do not divide its width, values that are not finite, a tokenizer of another kind or
+/// with more tokens than rows, words that name no token, and a tokenizer with options that readers of such files do not know (add_prefix_space,
+/// use_regex, ignore_merges; lstrip, rstrip or single_word of a token; a template of more than one token at an end), and where AtomicFile does.
 ULP_API void export_gguf(const torch::nn::Module& model, const std::filesystem::path& path,
                          const GgufOptions& options);
 

@@ -3,77 +3,26 @@
 
 #include <cstring>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "ulp/base/atomic_file.h"
 #include "ulp/base/error.h"
 #include "ulp/exchange/gguf.h"
+#include "ulp/exchange/gguf/gguf_header.h"
 #include "ulp/exchange/gguf/gguf_names.h"
-#include "ulp/exchange/gguf/gguf_reader.h"
+#include "ulp/exchange/gguf/gguf_tokenizer.h"
 #include "ulp/graph/describe.h"
 #include "ulp/graph/graph_module.h"
-#include "ulp/io/tokenizer/tokenizer.h"
 
 namespace ulp::exchange {
 
 namespace {
 
-using gguf::ValueType;
+using gguf::Header;
 
 constexpr const char* kExportGgufWhere = "exchange.export_gguf";
 constexpr uint32_t kVersion = 3;
 constexpr float kEpsilon = 1e-5F;  // of GPT-2's layer norms
-
-/// Collects the bytes before the tensors.
-class Header {
- public:
-  template <typename Number>
-  void number(Number value) {
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
-  }
-  void text(const std::string& value) {
-    number<uint64_t>(value.size());
-    bytes_ += value;
-  }
-  void pair(const std::string& key, const std::string& value) {
-    begin(key, ValueType::text);
-    text(value);
-  }
-  void pair(const std::string& key, uint32_t value) {
-    begin(key, ValueType::u32);
-    number(value);
-  }
-  void pair(const std::string& key, float value) {
-    begin(key, ValueType::f32);
-    number(value);
-  }
-  void pair(const std::string& key, const std::vector<std::string>& values) {
-    begin_array(key, ValueType::text, values.size());
-    for (const std::string& value : values) text(value);
-  }
-  void pair(const std::string& key, const std::vector<int32_t>& values) {
-    begin_array(key, ValueType::i32, values.size());
-    for (const int32_t value : values) number(value);
-  }
-  const std::string& bytes() const { return bytes_; }
-  uint64_t pairs() const { return pairs_; }
-
- private:
-  void begin(const std::string& key, ValueType type) {
-    ++pairs_;
-    text(key);
-    number(static_cast<uint32_t>(type));
-  }
-  void begin_array(const std::string& key, ValueType type, size_t count) {
-    begin(key, ValueType::array);
-    number(static_cast<uint32_t>(type));
-    number<uint64_t>(count);
-  }
-
-  std::string bytes_;
-  uint64_t pairs_ = 0;
-};
 
 struct StoredTensor {
   std::string name;
@@ -114,51 +63,6 @@ StoredTensor stored(const std::string& name, const at::Tensor& tensor, GgufType 
   return made;
 }
 
-/// What llama.cpp's files say of a token.
-enum class GgmlToken : int32_t { normal = 1, control = 3, user_defined = 4, unused = 5 };
-
-/// Each pair of pieces, as "a b"; tokenizer.json has it so, or as a list of two.
-std::vector<std::string> merges_of(const nlohmann::json& tokenizer) {
-  std::vector<std::string> merges;
-  for (const nlohmann::json& merge : tokenizer.at("model").at("merges")) {
-    merges.push_back(merge.is_string()
-                         ? merge.get<std::string>()
-                         : merge.at(0).get<std::string>() + ' ' + merge.at(1).get<std::string>());
-  }
-  return merges;
-}
-
-/// The vocabulary of byte pairs, one token for each row of the table of words, as llama.cpp's converter writes it.
-void write_tokenizer(Header& header, const io::Tokenizer& tokenizer, int64_t rows) {
-  if (tokenizer.kind() != io::TokenizerKind::byte_level_bpe || tokenizer.vocab_size() > rows)
-    fail(kExportGgufWhere, "expected a tokenizer of byte pairs with at most ", rows, " tokens, got ",
-         tokenizer.vocab_size(), tokenizer.kind() == io::TokenizerKind::wordpiece ? " of WordPiece" : "");
-  const auto json = nlohmann::json::parse(tokenizer.to_json());
-  std::vector<std::string> tokens;
-  std::vector<GgmlToken> kinds;
-  for (int64_t id = 0; id < rows; ++id) {
-    const std::optional<std::string> token = tokenizer.token_of(id);
-    tokens.push_back(token.value_or("[PAD" + std::to_string(id) + "]"));
-    kinds.push_back(token ? GgmlToken::normal : GgmlToken::unused);
-  }
-  for (const nlohmann::json& added : json.value("added_tokens", nlohmann::json::array())) {
-    const auto id = added.at("id").get<size_t>();
-    if (id < kinds.size())
-      kinds[id] = added.value("special", false) ? GgmlToken::control : GgmlToken::user_defined;
-  }
-  header.pair("tokenizer.ggml.model", std::string("gpt2"));
-  header.pair("tokenizer.ggml.pre", std::string("gpt-2"));
-  header.pair("tokenizer.ggml.tokens", tokens);
-  std::vector<int32_t> numbers;
-  for (const GgmlToken kind : kinds) numbers.push_back(static_cast<int32_t>(kind));
-  header.pair("tokenizer.ggml.token_type", numbers);
-  header.pair("tokenizer.ggml.merges", merges_of(json));
-  if (const std::optional<int64_t> end = tokenizer.id_of("<|endoftext|>")) {
-    header.pair("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(*end));
-    header.pair("tokenizer.ggml.eos_token_id", static_cast<uint32_t>(*end));
-  }
-}
-
 }  // namespace
 
 void export_gguf(const torch::nn::Module& model, const std::filesystem::path& path,
@@ -179,6 +83,7 @@ void export_gguf(const torch::nn::Module& model, const std::filesystem::path& pa
     fail(kExportGgufWhere, "expected heads that divide the width ", width, ", got ", options.heads);
   Header header;
   header.pair("general.architecture", std::string("gpt2"));
+  header.pair("general.type", std::string("model"));
   header.pair("general.name", options.name);
   header.pair("general.quantization_version", 2U);
   // The numbers of llama.cpp's LLAMA_FTYPE: all f32, mostly Q4_0, mostly Q8_0.
@@ -192,7 +97,8 @@ void export_gguf(const torch::nn::Module& model, const std::filesystem::path& pa
   header.pair("gpt2.attention.head_count", static_cast<uint32_t>(options.heads));
   header.pair("gpt2.attention.layer_norm_epsilon", kEpsilon);
   header.pair("gpt2.vocab_size", static_cast<uint32_t>(own.at("wte.weight").size(0)));
-  if (options.tokenizer) write_tokenizer(header, *options.tokenizer, own.at("wte.weight").size(0));
+  if (options.tokenizer)
+    gguf::write_tokenizer(header, *options.tokenizer, options.words, own.at("wte.weight").size(0));
   Header start;
   start.number(kVersion);
   start.number<uint64_t>(tensors.size());
