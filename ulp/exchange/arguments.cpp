@@ -89,6 +89,30 @@ double number_arg(const graph::Node& node, std::string_view argument) {
   return *number;
 }
 
+c10::Scalar scalar_arg(const graph::Node& node, std::string_view argument) {
+  const Argument& arg = argument_of(node, argument);
+  if (arg.kind == Argument::Kind::literal && arg.literal.isInt()) return arg.literal.toInt();
+  return number_arg(node, argument);
+}
+
+c10::Scalar scalar_arg(const graph::Node& node, std::string_view argument, double otherwise) {
+  return argument_of(node, argument).is_none() ? c10::Scalar(otherwise) : scalar_arg(node, argument);
+}
+
+Bounds bounds_of(const graph::Node& node) {
+  if (node.is("aten::relu")) return {0, std::nullopt};
+  if (node.is("aten::relu6")) return {0, 6};
+  const auto bound = [&](const char* argument) -> std::optional<c10::Scalar> {
+    if (!has_arg(node, argument) || argument_of(node, argument).is_none()) return std::nullopt;
+    if (argument_of(node, argument).kind != Argument::Kind::literal)
+      refuse(node, "expected bounds that are numbers");
+    const c10::Scalar value = scalar_arg(node, argument);
+    return value.isFloatingPoint() && std::isinf(value.toDouble()) ? std::nullopt : std::optional(value);
+  };
+  if (node.is("aten::hardtanh")) return {bound("min_val"), bound("max_val")};
+  return {bound("min"), bound("max")};
+}
+
 std::string text_arg(const graph::Node& node, std::string_view argument) {
   const Argument& arg = argument_of(node, argument);
   if (arg.kind != Argument::Kind::literal || !arg.literal.isString())
@@ -168,7 +192,7 @@ at::ScalarType common_type(const graph::Node& node) {
     if (!arg.is_value()) continue;
     const at::ScalarType type = type_of(*arg.value);
     if (!found || (at::isFloatingType(type) && !at::isFloatingType(*found))) found = type;
-    if (*found == at::kBool) found = type;
+    if (!at::isFloatingType(*found)) found = c10::promoteTypes(*found, type);
   }
   const at::ScalarType type = found.value_or(at::kFloat);
   const bool whole = !at::isFloatingType(type);

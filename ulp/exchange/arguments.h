@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Scalar.h>
 
 #include <cstdint>
 #include <optional>
@@ -41,6 +42,9 @@ graph::Value* value_arg(const graph::Node& node, std::string_view argument);
 int64_t int_arg(const graph::Node& node, std::string_view argument);
 bool bool_arg(const graph::Node& node, std::string_view argument);
 double number_arg(const graph::Node& node, std::string_view argument);
+/// The same as a whole number where the argument is one, of all its 64 bits.
+c10::Scalar scalar_arg(const graph::Node& node, std::string_view argument);
+c10::Scalar scalar_arg(const graph::Node& node, std::string_view argument, double otherwise);
 std::optional<double> optional_number(const graph::Node& node, std::string_view argument);
 std::string text_arg(const graph::Node& node, std::string_view argument);
 std::vector<int64_t> ints_arg(const graph::Node& node, std::string_view argument);
@@ -62,6 +66,12 @@ struct Decimals {
 };
 /// Of a call of round; refuses powers that the result's type has not.
 Decimals decimals_of(const graph::Node& node);
+
+/// The bounds of relu, relu6, hardtanh, clamp, clamp_min and clamp_max; none where they are infinite. Refuses tensors as bounds.
+struct Bounds {
+  std::optional<c10::Scalar> low, high;
+};
+Bounds bounds_of(const graph::Node& node);
 
 /// Refuses a softplus that is another one than log(1 + exp(x)): with a beta, or with a threshold from which on
 /// LibTorch's is linear where the rest is not below f32's rounding.

@@ -6,6 +6,7 @@
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
 #include "ulp/exchange/calls.h"
+#include "ulp/exchange/carried_types.h"
 #include "ulp/exchange/half.h"
 #include "ulp/exchange/integer_sums.h"
 #include "ulp/exchange/name_sizes.h"
@@ -36,8 +37,10 @@ onnx::Model built(const graph::Graph& graph, const OnnxOptions& options) {
   }
   const auto call = [&](const graph::Node& node) {
     const onnx::ConvertFunction function = onnx::find_converter(node);
-    if (function != nullptr) function(builder, node);
-    return function != nullptr;
+    if (function == nullptr) return false;
+    expect_peer_type(node, onnx::peer_types());
+    function(builder, node);
+    return true;
   };
   const auto result = [&](const graph::Value& value, const std::string& name) {
     builder.add_output(value, name);
@@ -66,6 +69,7 @@ onnx::Model model_of(const graph::GraphModule& module, const OnnxOptions& option
   name_sizes(*graph);
   check_integer_sums(*graph, kExportOnnxWhere);
   if (options.fp16) to_half(*graph, kExportOnnxWhere);
+  carry_types(*graph, onnx::peer_types());
   return built(*graph, options);
 }
 

@@ -3,6 +3,7 @@
 #include "ulp/base/atomic_file.h"
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
+#include "ulp/exchange/carried_types.h"
 #include "ulp/exchange/integer_sums.h"
 #include "ulp/exchange/name_sizes.h"
 #include "ulp/exchange/store_minima.h"
@@ -26,6 +27,7 @@ void write_graph(tflite::Builder& builder, const graph::Graph& graph) {
     refused = refused || function == nullptr;
     if (function == nullptr || skips) return function != nullptr;
     try {
+      expect_peer_type(node, tflite::peer_types());
       function(builder, node);
     } catch (const Refused&) {
       refused = true;
@@ -93,6 +95,7 @@ std::string export_tflite(const graph::GraphModule& model, const TfliteOptions& 
     for (const graph::FreeDimension& free : graph->free) sizes.push_back(free.min);
   }
   check_integer_sums(*graph, kExportTfliteWhere);
+  carry_types(*graph, tflite::peer_types());
   tflite::Builder builder(*graph, sizes, options.batch == 0, options.integer_io);
   write_graph(builder, *graph);
   return builder.bytes();

@@ -13,7 +13,7 @@ std::string operand(Builder& builder, const Node& node, std::string_view argumen
   const Value* value = optional_value(node, argument);
   if (value == nullptr) {
     const graph::Argument& arg = node.arg(argument);
-    if (arg.kind != graph::Argument::Kind::batch) return builder.scalar(number_arg(node, argument), type);
+    if (arg.kind != graph::Argument::Kind::batch) return builder.scalar(scalar_arg(node, argument), type);
     const std::string size = builder.sizes(node, {arg.batch});
     return type == at::kLong ? size : builder.cast(node, size, type);
   }
@@ -26,7 +26,7 @@ void binary(Builder& builder, const Node& node, const char* op, bool swapped = f
   std::string a = operand(builder, node, "self", type), b = operand(builder, node, "other", type);
   if (has_arg(node, "alpha") && number_arg(node, "alpha") != 1) {
     std::string& scaled = swapped ? a : b;
-    scaled = builder.call(node, "Mul", {scaled, builder.scalar(number_arg(node, "alpha"), type)});
+    scaled = builder.call(node, "Mul", {scaled, builder.scalar(scalar_arg(node, "alpha"), type)});
   }
   if (swapped) std::swap(a, b);
   builder.result(node, op, {a, b});
@@ -59,6 +59,9 @@ void minimum(Builder& builder, const Node& node) {
 
 void pow(Builder& builder, const Node& node) {
   const at::ScalarType type = type_of(*node.output());
+  // LibTorch takes the square root, whose result of -inf is NaN.
+  if (optional_value(node, "exponent") == nullptr && number_arg(node, "exponent") == 0.5)
+    return builder.result(node, "Sqrt", {operand(builder, node, "self", type)});
   builder.result(node, "Pow",
                  {operand(builder, node, "self", type), operand(builder, node, "exponent", type)});
 }

@@ -120,10 +120,11 @@ std::string Builder::constant(const at::Tensor& tensor, const std::string& wish)
   return constants_[key] = store(wish, flat);
 }
 
-std::string Builder::scalar(double value, at::ScalarType type) {
+std::string Builder::scalar(const c10::Scalar& value, at::ScalarType type) {
   constexpr double kLargestHalf = 65504;
-  if (type == at::kHalf && std::isfinite(value)) value = std::clamp(value, -kLargestHalf, kLargestHalf);
-  return constant(torch::full({}, value, torch::dtype(type)));
+  const bool clamped = type == at::kHalf && std::isfinite(value.toDouble());
+  const c10::Scalar stored = clamped ? std::clamp(value.toDouble(), -kLargestHalf, kLargestHalf) : value;
+  return constant(torch::full({}, stored, torch::dtype(type)));
 }
 
 std::string Builder::ints(const std::vector<int64_t>& values) {

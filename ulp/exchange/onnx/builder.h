@@ -71,7 +71,7 @@ class Builder {
     return place->second;
   }
   /// A finite number that is beyond a half becomes its largest one.
-  std::string scalar(double value, at::ScalarType type);
+  std::string scalar(const c10::Scalar& value, at::ScalarType type);
   std::string ints(const std::vector<int64_t>& values);
   /// A list of sizes as int64 [n]: a constant, or computed from the sizes of the inputs.
   std::string sizes(const graph::Node& node, const std::vector<graph::SizeExpr>& sizes);

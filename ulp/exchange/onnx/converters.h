@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "ulp/exchange/calls.h"
+#include "ulp/exchange/carried_types.h"
 #include "ulp/exchange/onnx/builder.h"
 
 namespace ulp::exchange::onnx {
@@ -19,6 +20,8 @@ using ConverterTable = std::span<const Converter>;
 ConvertFunction find_converter(const graph::Node& node);
 /// "aten::add, aten::conv2d, ...", in alphabetical order.
 std::string converter_names();
+/// The element types in which ONNX Runtime computes an op, where they are fewer than the file can hold.
+std::span<const PeerTypes> peer_types();
 
 // What files share.
 

@@ -1,9 +1,9 @@
 // Functions of one tensor, element by element: activations above all.
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "ulp/exchange/onnx/converters.h"
-#include "ulp/graph/fusion/activation_of.h"
 
 namespace ulp::exchange::onnx {
 
@@ -21,8 +21,7 @@ struct Same {
   std::string_view op;
   const char* onnx;
 };
-constexpr Same kSame[] = {{"aten::relu", "Relu"},
-                          {"aten::sigmoid", "Sigmoid"},
+constexpr Same kSame[] = {{"aten::sigmoid", "Sigmoid"},
                           {"aten::tanh", "Tanh"},
                           {"aten::hardswish", "HardSwish"},
                           {"aten::exp", "Exp"},
@@ -97,14 +96,24 @@ void hardsigmoid(Builder& builder, const Node& node) {
   builder.result(node, "HardSigmoid", {x_of(builder, node)}, {{"alpha", 1.0F / 6}, {"beta", 0.5F}});
 }
 
-/// relu6, hardtanh, clamp, clamp_min and clamp_max.
+/// relu of whole numbers, relu6, hardtanh, clamp, clamp_min and clamp_max. A bound that is left out is the largest finite number to ONNX
+/// Runtime, which would not let infinities pass.
 void clamp(Builder& builder, const Node& node) {
-  const auto bounds = graph::clamp_bounds(node);
-  if (!bounds) refuse(node, "expected bounds that are numbers");
-  const auto bound = [&](float value) {
-    return std::isinf(value) ? std::string() : builder.scalar(value, type_of(*node.output()));
+  const Bounds bounds = bounds_of(node);
+  const at::ScalarType type = type_of(*node.output());
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const auto bound = [&](const std::optional<c10::Scalar>& value, double open) {
+    if (value) return builder.scalar(*value, type);
+    return at::isFloatingType(type) ? builder.scalar(open, type) : std::string();
   };
-  builder.result(node, "Clip", {x_of(builder, node), bound(bounds->low), bound(bounds->high)});
+  builder.result(node, "Clip",
+                 {x_of(builder, node), bound(bounds.low, -kInfinity), bound(bounds.high, kInfinity)});
+}
+
+/// Relu is there of floats alone.
+void relu(Builder& builder, const Node& node) {
+  if (!at::isFloatingType(type_of(*node.output()))) return clamp(builder, node);
+  builder.result(node, "Relu", {x_of(builder, node)});
 }
 
 void leaky_relu(Builder& builder, const Node& node) {
@@ -200,6 +209,7 @@ ConverterTable elementwise_converters() {
                                    {"aten::silu", silu},
                                    {"aten::gelu", gelu},
                                    {"aten::hardsigmoid", hardsigmoid},
+                                   {"aten::relu", relu},
                                    {"aten::relu6", clamp},
                                    {"aten::hardtanh", clamp},
                                    {"aten::clamp", clamp},

@@ -10,7 +10,7 @@ namespace {
 using graph::Node;
 using graph::SizeExpr;
 
-void filled(Builder& builder, const Node& node, double value) {
+void filled(Builder& builder, const Node& node, const c10::Scalar& value) {
   const at::Tensor one = torch::full({1}, value, torch::dtype(type_of(*node.output())));
   builder.result(node, "ConstantOfShape", {builder.sizes(node, sizes_of(node, *node.output()))},
                  {{"value", one}});
@@ -23,11 +23,11 @@ void ones(Builder& builder, const Node& node) {
   filled(builder, node, 1);
 }
 void full(Builder& builder, const Node& node) {
-  filled(builder, node, number_arg(node, "fill_value"));
+  filled(builder, node, scalar_arg(node, "fill_value"));
 }
 /// `fill` reads no number of what it fills.
 void fill(Builder& builder, const Node& node) {
-  filled(builder, node, number_arg(node, "value"));
+  filled(builder, node, scalar_arg(node, "value"));
 }
 
 /// start, start + step, ... below end.
@@ -37,7 +37,7 @@ void arange(Builder& builder, const Node& node) {
     if (!has_arg(node, argument)) return builder.scalar(otherwise, type);
     const graph::Argument& arg = node.arg(argument);
     if (arg.kind != graph::Argument::Kind::batch)
-      return builder.scalar(optional_number(node, argument).value_or(otherwise), type);
+      return builder.scalar(scalar_arg(node, argument, otherwise), type);
     const std::string size =
         builder.call(node, "Squeeze", {builder.sizes(node, {arg.batch}), builder.ints({0})});
     return type == at::kLong ? size : builder.cast(node, size, type);

@@ -22,8 +22,7 @@ void pad(Builder& builder, const Node& node, const std::string& mode) {
     pads[2 * rank - 1 - i] = pairs[2 * i + 1];
   }
   Names inputs = {builder.name_of(&x), builder.ints(pads)};
-  if (mode == "constant")
-    inputs.push_back(builder.scalar(optional_number(node, "value").value_or(0), type_of(x)));
+  if (mode == "constant") inputs.push_back(builder.scalar(scalar_arg(node, "value", 0), type_of(x)));
   builder.result(node, "Pad", std::move(inputs), {{"mode", mode}});
 }
 

@@ -74,8 +74,8 @@ void matmul(Builder& builder, const Node& node) {
 void add_product(Builder& builder, const Node& node, const char* a, const char* b) {
   const at::ScalarType type = type_of(*node.output());
   const auto scaled = [&](const std::string& x, const char* factor) {
-    const double by = number_arg(node, factor);
-    return by == 1 ? x : builder.call(node, "Mul", {x, builder.scalar(by, type)});
+    const c10::Scalar by = scalar_arg(node, factor);
+    return by.toDouble() == 1 ? x : builder.call(node, "Mul", {x, builder.scalar(by, type)});
   };
   const std::string product = builder.call(node, "MatMul", {builder.in(node, a), builder.in(node, b)});
   builder.result(node, "Add", {scaled(product, "alpha"), scaled(builder.in(node, "self"), "beta")});

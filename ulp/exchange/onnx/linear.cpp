@@ -42,6 +42,9 @@ void linear(Builder& builder, const Node& node) {
   const auto product = [&](const std::string& turned) { add_bias(builder, node, "MatMul", {x, turned}); };
   if (weight.producer->is("ulp::dequantize_weight")) return product(turned_blocks(builder, *weight.producer));
   const Value* before = before_turn(builder.graph(), weight);
+  // Gemm is there of floats alone.
+  if (!at::isFloatingType(type_of(*node.output())))
+    return product(transposed(builder, node, builder.name_of(&weight), {1, 0}));
   if (rank_of(node, *value_arg(node, "input")) == 2) {
     Names inputs = {x, before == nullptr ? builder.name_of(&weight) : builder.name_in_out(*before)};
     if (const Value* bias = optional_value(node, "bias")) inputs.push_back(builder.name_of(bias));

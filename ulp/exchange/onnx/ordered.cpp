@@ -49,7 +49,7 @@ void scatter(Builder& builder, const Node& node) {
     if (from != sizes_of(node, index)) refuse(node, "expected a source of the sizes of its places");
     source = builder.name_of(given);
   } else {
-    const std::string one = builder.scalar(number_arg(node, "value"), type_of(*node.output()));
+    const std::string one = builder.scalar(scalar_arg(node, "value"), type_of(*node.output()));
     source = builder.call(node, "Expand", {one, builder.sizes(node, sizes_of(node, index))});
   }
   Attributes attributes = {{"axis", dim}};

@@ -21,7 +21,7 @@ class Formula {
   std::string argument(std::string_view name) { return argument(name, type_); }
   std::string argument(std::string_view name, at::ScalarType type) {
     const Value* value = optional_value(node_, name);
-    if (value == nullptr) return builder_.scalar(number_arg(node_, name), type);
+    if (value == nullptr) return builder_.scalar(scalar_arg(node_, name), type);
     return builder_.name_as(node_, *value, type);
   }
   std::string x() { return argument("self"); }

@@ -52,21 +52,15 @@ Index operand(Builder& builder, const Node& node, std::string_view argument, at:
     const graph::Argument& arg = node.arg(argument);
     if (arg.kind == graph::Argument::Kind::batch && builder.free_batch() && !arg.batch.constant())
       refuse(node, "expected a batch that is a number for what is computed with it");
-    const double number = arg.kind == graph::Argument::Kind::batch
-                              ? static_cast<double>(builder.size_of(arg.batch))
-                              : number_arg(node, argument);
+    const c10::Scalar number = arg.kind == graph::Argument::Kind::batch
+                                   ? c10::Scalar(builder.size_of(arg.batch))
+                                   : scalar_arg(node, argument);
     return builder.number(node, number, type);
   }
   const int64_t rank = rank_of(node, *node.output());
   const bool widens = layout == Layout::channels_last && rank_of(node, *value) != rank;
   const Index tensor = widens ? widened(builder, node, *value, rank) : builder.numbers(node, value, layout);
-  if (exchange::type_of(*value) == type) return tensor;
-  schema::CastOptionsT options;
-  options.in_data_type = type_of(node, exchange::type_of(*value));
-  options.out_data_type = type_of(node, type);
-  const Index made = builder.between(node, builder.shape_of_tensor(tensor), options.out_data_type);
-  builder.emit(Operation::CAST, {tensor}, {made}, options_of(std::move(options)));
-  return made;
+  return builder.cast(node, tensor, type);
 }
 
 Options options_for(Operation op, schema::Activation fused) {
@@ -102,11 +96,12 @@ bool are_codes(const Builder& builder, const Node& node, Operation op) {
 
 /// `op` of self and other, the second one times alpha, in the result's type.
 void binary(Builder& builder, const Node& node, Operation op, bool swapped = false) {
-  const double alpha = has_arg(node, "alpha") ? number_arg(node, "alpha") : 1;
+  const c10::Scalar factor = has_arg(node, "alpha") ? scalar_arg(node, "alpha") : c10::Scalar(1);
+  const bool scales = factor.toDouble() != 1;
   const Layout layout =
       common_layout(builder, node, optional_value(node, "self"), optional_value(node, "other"));
   const at::ScalarType type = exchange::type_of(*node.output());
-  Ending ending = builder.ending_of(node, alpha == 1 && are_codes(builder, node, op));
+  Ending ending = builder.ending_of(node, !scales && are_codes(builder, node, op));
   if (!has_fused(op) || type != at::kFloat) ending = {.result = node.output()};
   Index a = -1, b = -1;
   if (ending.integer) {
@@ -116,10 +111,10 @@ void binary(Builder& builder, const Node& node, Operation op, bool swapped = fal
     a = operand(builder, node, "self", type, layout);
     b = operand(builder, node, "other", type, layout);
   }
-  if (alpha != 1) {
+  if (scales) {
     Index& scaled = swapped ? a : b;
     const Index times = builder.like(scaled, builder.shape_of_tensor(scaled));
-    builder.emit(Operation::MUL, {scaled, builder.number(node, alpha, type)}, {times},
+    builder.emit(Operation::MUL, {scaled, builder.number(node, factor, type)}, {times},
                  options_for(Operation::MUL, schema::Activation::NONE));
     scaled = times;
   }
@@ -182,6 +177,11 @@ void pow(Builder& builder, const Node& node) {
   const Layout layout =
       common_layout(builder, node, optional_value(node, "self"), optional_value(node, "exponent"));
   if (type == at::kLong) return whole_power(builder, node, layout);
+  // LibTorch takes the square root, whose result of -inf is NaN.
+  if (optional_value(node, "exponent") == nullptr && number_arg(node, "exponent") == 0.5) {
+    const Index x = operand(builder, node, "self", type, layout);
+    return builder.emit(Operation::SQRT, {x}, {builder.make_numbers(node, node.output(), layout)});
+  }
   const Index a = operand(builder, node, "self", type, layout),
               b = operand(builder, node, "exponent", type, layout);
   builder.emit(Operation::POW, {a, b}, {builder.make_numbers(node, node.output(), layout)});

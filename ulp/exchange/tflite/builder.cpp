@@ -373,7 +373,19 @@ Index Builder::scalar(double value) {
   return constant(torch::full({}, value, torch::kFloat));
 }
 
-Index Builder::number(const Node& node, double value, at::ScalarType type) {
+Index Builder::cast(const Node& node, Index tensor, at::ScalarType type) {
+  schema::CastOptionsT types;
+  types.in_data_type = type_of(tensor);
+  types.out_data_type = tflite::type_of(node, type);
+  if (types.in_data_type == types.out_data_type) return tensor;
+  const Index made = between(node, shape_of_tensor(tensor), types.out_data_type);
+  Options options;
+  options.Set(std::move(types));
+  emit(schema::Operation::CAST, {tensor}, {made}, std::move(options));
+  return made;
+}
+
+Index Builder::number(const Node& node, const c10::Scalar& value, at::ScalarType type) {
   tflite::type_of(node, type);
   return constant(torch::full({}, value, torch::dtype(type)));
 }

@@ -140,7 +140,9 @@ class Builder {
   Index pairs(const std::vector<int64_t>& values);
   Index scalar(double value);
   /// A number in this type.
-  Index number(const graph::Node& node, double value, at::ScalarType type);
+  Index number(const graph::Node& node, const c10::Scalar& value, at::ScalarType type);
+  /// A tensor's elements in this type.
+  Index cast(const graph::Node& node, Index tensor, at::ScalarType type);
   Shape shape_of_tensor(Index tensor) const;
   /// The lowest number, or code, of a tensor's type and steps.
   Index lowest_like(Index tensor);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ulp/exchange/calls.h"
+#include "ulp/exchange/carried_types.h"
 #include "ulp/exchange/tflite/builder.h"
 
 namespace ulp::exchange::tflite {
@@ -18,6 +19,8 @@ using ConverterTable = std::span<const Converter>;
 ConvertFunction find_converter(const graph::Node& node);
 /// "aten::add, aten::conv2d, ...", in alphabetical order.
 std::string converter_names();
+/// The element types in which LiteRT computes an op, where they are fewer than the file can hold.
+std::span<const PeerTypes> peer_types();
 
 // What files share.
 

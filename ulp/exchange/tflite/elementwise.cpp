@@ -1,8 +1,5 @@
 // Functions of one tensor, element by element: activations above all.
-#include <cmath>
-
 #include "ulp/exchange/tflite/converters.h"
-#include "ulp/graph/fusion/activation_of.h"
 
 namespace ulp::exchange::tflite {
 
@@ -52,12 +49,61 @@ void unary(Builder& builder, const Node& node, Operation op, bool integers, cons
       ending.fused != schema::Activation::NONE || (fixed != nullptr && !(ending.steps == *fixed));
   if (!ending.integer || apart) ending = {.result = node.output()};
   const Layout layout = builder.layout_of(&x);
-  const Index in = builder.tensor_of(node, &x, layout, ending.integer);
+  Index in = builder.tensor_of(node, &x, layout, ending.integer);
+  // exp of whole numbers is a float, say.
+  if (!ending.integer) in = builder.cast(node, in, exchange::type_of(*node.output()));
   if (layout == Layout::flattened) builder.flatten(ending.result, builder.flattened_channels(&x));
   builder.emit(op, {in}, {builder.result(node, ending, layout)}, std::move(options));
 }
 
+bool is_float(const Node& node) {
+  return at::isFloatingType(exchange::type_of(*node.output()));
+}
+
+/// What is done with whole numbers in two operators: between two bounds, of which one may be missing, or the larger one of x and -x.
+void between_bounds(Builder& builder, const Node& node, const Bounds& bounds) {
+  const Value& x = *node.args.at(0).value;
+  const at::ScalarType type = exchange::type_of(*node.output());
+  const Layout layout = builder.layout_of(&x);
+  if (!bounds.low && !bounds.high && exchange::type_of(x) == type) return builder.share(node.output(), &x);
+  const Index in = builder.cast(node, builder.numbers(node, &x, layout), type);
+  const Index made = builder.make_numbers(node, node.output(), layout);
+  const auto bound = [&](const c10::Scalar& value) { return builder.number(node, value, type); };
+  if (!bounds.low) return builder.emit(Operation::MINIMUM, {in, bound(bounds.high.value_or(0))}, {made});
+  const Index low = bounds.high ? builder.like(made, builder.shape_of_tensor(made)) : made;
+  builder.emit(Operation::MAXIMUM, {in, bound(*bounds.low)}, {low});
+  if (bounds.high) builder.emit(Operation::MINIMUM, {low, bound(*bounds.high)}, {made});
+}
+
+void larger_of_both_signs(Builder& builder, const Node& node) {
+  const Value& x = *node.args.at(0).value;
+  const Layout layout = builder.layout_of(&x);
+  const Index in = builder.numbers(node, &x, layout);
+  const Index made = builder.make_numbers(node, node.output(), layout);
+  const Index negative = builder.like(made, builder.shape_of_tensor(made));
+  builder.emit(Operation::NEG, {in}, {negative});
+  builder.emit(Operation::MAXIMUM, {in, negative}, {made});
+}
+
+/// LiteRT has these operators of floats alone, or not of int64.
+bool of_whole_numbers(Builder& builder, const Node& node) {
+  if (is_float(node)) return false;
+  if (node.is("aten::floor") || node.is("aten::ceil") || node.is("aten::round")) {
+    builder.share(node.output(), node.args.at(0).value);
+  } else if (node.is("aten::relu") || node.is("aten::relu6")) {
+    between_bounds(builder, node, bounds_of(node));
+  } else if (node.is("aten::sign") || node.is("aten::sgn")) {
+    between_bounds(builder, node, {-1, 1});
+  } else if (node.is("aten::abs") && exchange::type_of(*node.output()) == at::kLong) {
+    larger_of_both_signs(builder, node);
+  } else {
+    return false;
+  }
+  return true;
+}
+
 void same(Builder& builder, const Node& node) {
+  if (of_whole_numbers(builder, node)) return;
   for (const auto& [op, operation, integer, fixed] : kSame) {
     if (node.is(op)) return unary(builder, node, operation, integer, fixed);
   }
@@ -78,6 +124,7 @@ void silu(Builder& builder, const Node& node) {
 }
 
 void round(Builder& builder, const Node& node) {
+  if (of_whole_numbers(builder, node)) return;
   const Decimals decimals = decimals_of(node);
   if (decimals.power == 1) return unary(builder, node, Operation::ROUND, /*integers=*/false);
   const Value& x = *node.args.at(0).value;
@@ -126,23 +173,10 @@ void elu(Builder& builder, const Node& node) {
 
 /// hardtanh, clamp, clamp_min and clamp_max.
 void clamp(Builder& builder, const Node& node) {
-  const auto bounds = graph::clamp_bounds(node);
-  if (!bounds) refuse(node, "expected bounds that are numbers");
-  const auto fused = fused_activation(node);
+  const auto fused = is_float(node) ? fused_activation(node) : std::nullopt;
   if (fused == schema::Activation::RELU) return unary(builder, node, Operation::RELU, true);
   if (fused == schema::Activation::RELU6) return unary(builder, node, Operation::RELU6, true);
-  const Value& x = *node.args.at(0).value;
-  const Layout layout = builder.layout_of(&x);
-  Index in = builder.numbers(node, &x, layout);
-  const bool both = std::isfinite(bounds->low) && std::isfinite(bounds->high);
-  const Index low = both ? part(builder, node, layout) : -1;
-  const Index made = builder.make_numbers(node, node.output(), layout);
-  if (std::isfinite(bounds->low)) {
-    builder.emit(Operation::MAXIMUM, {in, builder.scalar(bounds->low)}, {both ? low : made});
-    in = low;
-  }
-  if (std::isfinite(bounds->high))
-    builder.emit(Operation::MINIMUM, {in, builder.scalar(bounds->high)}, {made});
+  between_bounds(builder, node, bounds_of(node));
 }
 
 /// Over the last dimension of the file.
@@ -172,12 +206,7 @@ void identity(Builder& builder, const Node& node) {
   const at::ScalarType from = exchange::type_of(x), to = exchange::type_of(*node.output());
   if (from == to) return builder.share(node.output(), &x);
   const Layout layout = builder.layout_of(&x);
-  const Index in = builder.numbers(node, &x, layout);
-  schema::CastOptionsT options;
-  options.in_data_type = type_of(node, from);
-  options.out_data_type = type_of(node, to);
-  builder.emit(Operation::CAST, {in}, {builder.make_numbers(node, node.output(), layout)},
-               options_of(std::move(options)));
+  builder.place(node.output(), builder.cast(node, builder.numbers(node, &x, layout), to), layout);
 }
 
 }  // namespace

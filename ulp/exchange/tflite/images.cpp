@@ -34,8 +34,9 @@ void pad(Builder& builder, const Node& node, const std::string& mode) {
   const Index made = builder.make_numbers(node, node.output(), layout);
   if (mode == "reflect")
     return builder.emit(Operation::MIRROR_PAD, {in, pads}, {made}, options_of(schema::MirrorPadOptionsT()));
-  const double value = optional_number(node, "value").value_or(0);
-  builder.emit(Operation::PADV2, {in, pads, builder.constant(torch::full({1}, value, torch::kFloat))}, {made},
+  const at::Tensor value =
+      torch::full({1}, scalar_arg(node, "value", 0), torch::dtype(exchange::type_of(*node.output())));
+  builder.emit(Operation::PADV2, {in, pads, builder.constant(value)}, {made},
                options_of(schema::PadV2OptionsT()));
 }
 

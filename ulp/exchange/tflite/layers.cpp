@@ -41,7 +41,8 @@ Steps steps_of(const at::Tensor& scale, int32_t axis) {
 
 std::string name_of(const Value& value) {
   const Node& node = *value.producer;
-  return node.kind() == Node::Kind::attribute ? node.target() : node.args.at(0).value->producer->target();
+  if (node.is("ulp::dequantize")) return node.args.at(0).value->producer->target();
+  return node.kind() == Node::Kind::attribute ? node.target() : value.name;  // of one that is made: ones
 }
 
 /// `turn` puts a weight's dimensions in the operator's order, in which those of the results become `axis`.

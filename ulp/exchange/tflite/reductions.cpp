@@ -34,8 +34,6 @@ bool leaves_order(const Dims& dims, int64_t rank) {
 
 void reduce(Builder& builder, const Node& node, Operation op) {
   const Value& x = *value_arg(node, "self");
-  if (exchange::type_of(x) != exchange::type_of(*node.output()))
-    refuse(node, "expected a result of its input's type");
   const int64_t rank = rank_of(node, x);
   const bool keep = has_arg(node, "keepdim") && bool_arg(node, "keepdim");
   Dims dims = dims_of(node, rank);
@@ -44,7 +42,7 @@ void reduce(Builder& builder, const Node& node, Operation op) {
   for (int64_t& dim : dims) dim = axis_in(layout, dim, rank);
   schema::ReducerOptionsT options;
   options.keep_dims = keep;
-  const Index in = builder.numbers(node, &x, layout);
+  const Index in = builder.cast(node, builder.numbers(node, &x, layout), exchange::type_of(*node.output()));
   const Index made = builder.make_numbers(node, node.output(), keep ? layout : Layout::as_is);
   builder.emit(op, {in, builder.ints(dims)}, {made}, options_of(std::move(options)));
 }

@@ -82,7 +82,7 @@ std::vector<int64_t> made_sizes(const Builder& builder, const Node& node) {
   return {shape.sizes.begin(), shape.sizes.end()};
 }
 
-void filled(Builder& builder, const Node& node, double value) {
+void filled(Builder& builder, const Node& node, const c10::Scalar& value) {
   const at::ScalarType type = exchange::type_of(*node.output());
   builder.fold(node.output(), torch::full(made_sizes(builder, node), value, torch::dtype(type)));
 }
@@ -94,7 +94,7 @@ void ones(Builder& builder, const Node& node) {
   filled(builder, node, 1);
 }
 void full(Builder& builder, const Node& node) {
-  filled(builder, node, number_arg(node, "fill_value"));
+  filled(builder, node, scalar_arg(node, "fill_value"));
 }
 
 /// start, start + step, ...: as many as the result has.

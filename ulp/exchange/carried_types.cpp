@@ -1,0 +1,97 @@
+#include "ulp/exchange/carried_types.h"
+
+#include <ATen/core/function_schema.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <optional>
+#include <vector>
+
+#include "ulp/exchange/arguments.h"
+
+namespace ulp::exchange {
+
+namespace {
+
+using graph::Argument;
+using graph::Graph;
+using graph::Node;
+using graph::Value;
+
+/// Ops whose first result is places, which say nothing of the type of the elements.
+constexpr std::array<std::string_view, 3> kPlaces = {"aten::argmax", "aten::argmin", "aten::argsort"};
+/// Arguments that choose elements.
+constexpr std::array<std::string_view, 3> kChoosing = {"condition", "mask", "index"};
+
+at::ScalarType computed_type(const Node& node) {
+  const bool places = std::ranges::any_of(kPlaces, [&](std::string_view op) { return node.is(op); });
+  return type_of(places ? *value_arg(node, "self") : *node.output());
+}
+
+const PeerTypes* row_of(const Node& node, std::span<const PeerTypes> table) {
+  const auto found = std::ranges::find_if(table, [&](const PeerTypes& row) { return node.is(row.op); });
+  return found == table.end() ? nullptr : &*found;
+}
+
+/// A larger type that the peer has; nothing where the type is there, or no larger one.
+std::optional<at::ScalarType> carrier(at::ScalarType type, const TypeSet& there) {
+  if (there.contains(type) || at::isFloatingType(type)) return std::nullopt;
+  const bool narrow = type != at::kInt && type != at::kLong;
+  if (narrow && there.contains(at::kInt)) return at::kInt;
+  return type != at::kLong && there.contains(at::kLong) ? std::optional(at::kLong) : std::nullopt;
+}
+
+Value* cast_to(Graph& graph, Value* value, at::ScalarType type, Node* before) {
+  Node* node = graph.call("aten::to.dtype", {value, c10::IValue(static_cast<int64_t>(type))}, before);
+  node->output()->meta = value->meta;
+  node->output()->meta->dtype = type;
+  return node->output();
+}
+
+void carry(Graph& graph, Node& node, at::ScalarType from, at::ScalarType to) {
+  const auto& names = node.schema().arguments();
+  for (size_t i = 0; i < node.args.size(); ++i) {
+    Argument& arg = node.args[i];
+    const bool chooses = std::ranges::find(kChoosing, names[i].name()) != kChoosing.end();
+    if (!chooses && arg.is_value() && arg.value->meta && arg.value->meta->dtype == from)
+      arg = cast_to(graph, arg.value, to, &node);
+  }
+  const auto place = std::ranges::find(graph.nodes(), &node, &std::unique_ptr<Node>::get);
+  Node* next = std::next(place)->get();
+  for (const auto& result : node.outputs()) {
+    if (!result->meta || result->meta->dtype != from) continue;
+    result->meta->dtype = to;
+    Value* back = cast_to(graph, result.get(), from, next);
+    graph.replace_uses(result.get(), back, back->producer);
+  }
+}
+
+}  // namespace
+
+void carry_types(Graph& graph, std::span<const PeerTypes> table) {
+  std::vector<Node*> calls;
+  for (const auto& node : graph.nodes()) {
+    if (node->kind() == Node::Kind::call && row_of(*node, table) != nullptr && node->output()->meta)
+      calls.push_back(node.get());
+  }
+  for (Node* node : calls) {
+    const at::ScalarType type = computed_type(*node);
+    if (const auto to = carrier(type, row_of(*node, table)->types)) carry(graph, *node, type, *to);
+  }
+}
+
+void expect_peer_type(const Node& node, std::span<const PeerTypes> table) {
+  const PeerTypes* row = row_of(node, table);
+  if (row == nullptr || row->types.contains(computed_type(node))) return;
+  constexpr std::array kShown = {at::kBool, at::kChar, at::kByte,  at::kShort, at::kInt,
+                                 at::kLong, at::kHalf, at::kFloat, at::kDouble};
+  std::string known;
+  for (const at::ScalarType type : kShown) {
+    if (row->types.contains(type)) known += (known.empty() ? "" : ", ") + std::string(c10::toString(type));
+  }
+  refuse(node, "expected elements of ", known, ", in which other runtimes compute it, got ",
+         c10::toString(computed_type(node)));
+}
+
+}  // namespace ulp::exchange

@@ -1,0 +1,27 @@
+// The element types in which LiteRT computes an op, where they are fewer than the file can hold. Tried with 2.3.0, operator by operator.
+#include "ulp/exchange/tflite/converters.h"
+
+namespace ulp::exchange::tflite {
+
+namespace {
+
+constexpr TypeSet kNumbers = {at::kFloat, at::kInt, at::kLong}, kNarrow = {at::kFloat, at::kInt};
+
+constexpr PeerTypes kPeerTypes[] = {
+    {"aten::abs", kNumbers},        {"aten::neg", kNumbers},      {"aten::sign", kNumbers},
+    {"aten::sgn", kNumbers},        {"aten::relu", kNumbers},     {"aten::relu6", kNumbers},
+    {"aten::clamp", kNumbers},      {"aten::hardtanh", kNumbers}, {"aten::clamp_min", kNumbers},
+    {"aten::clamp_max", kNumbers},  {"aten::add", kNumbers},      {"aten::sub", kNumbers},
+    {"aten::rsub", kNumbers},       {"aten::mul", kNumbers},      {"aten::maximum", kNumbers},
+    {"aten::minimum", kNumbers},    {"aten::pow", kNumbers},      {"aten::amax", kNumbers},
+    {"aten::amin", kNumbers},       {"aten::sum", kNumbers},      {"aten::argmax", kNarrow},
+    {"aten::matmul", {at::kFloat}}, {"aten::mm", {at::kFloat}},   {"aten::bmm", {at::kFloat}},
+    {"aten::linear", {at::kFloat}}};
+
+}  // namespace
+
+std::span<const PeerTypes> peer_types() {
+  return kPeerTypes;
+}
+
+}  // namespace ulp::exchange::tflite
