@@ -51,10 +51,9 @@ void expect_same_elements(const std::string& name, const TypedBody& body, const 
 
 std::set<int> codes_of(const TypedBody& body, const at::Tensor& x) {
   const auto module = captured_function(body, x);
+  const auto file = read_tflite(exchange::export_tflite(*module, {.batch = x.size(0)}));
   std::set<int> codes;
-  for (const TfliteOperator& one :
-       read_tflite(exchange::export_tflite(*module, {.batch = x.size(0)}))->operators)
-    codes.insert(one.code);
+  for (const TfliteOperator& one : file->operators) codes.insert(one.code);
   return codes;
 }
 
@@ -154,7 +153,6 @@ TEST(ExportTypes, ASquareRootIsNoPower) {
 TEST(ExportTypes, LiteRtGetsOperatorsOfTypesThatItKnows) {
   constexpr int kCast = 53, kMaximum = 55, kMinimum = 57, kNeg = 59, kLogistic = 14, kNot = 87,
                 kReduceMax = 82;
-  const std::set<int> none;
   const auto whole = [](const TypedBody& body) { return codes_of(body, whole_numbers(at::kLong)); };
   const auto truth = [](const TypedBody& body) { return codes_of(body, truth_values()); };
   EXPECT_EQ(whole([](const at::Tensor& v) { return at::abs(v); }), (std::set<int>{kNeg, kMaximum}));

@@ -19,8 +19,10 @@ using graph::Graph;
 using graph::Node;
 using graph::Value;
 
-/// Ops whose first result is places, which say nothing of the type of the elements.
-constexpr std::array<std::string_view, 3> kPlaces = {"aten::argmax", "aten::argmin", "aten::argsort"};
+/// Ops whose first result is places or truth values, which say nothing of the type of the elements.
+constexpr std::array<std::string_view, 11> kPlaces = {
+    "aten::argmax", "aten::argmin", "aten::argsort", "aten::eq",          "aten::ne",        "aten::lt",
+    "aten::le",     "aten::gt",     "aten::ge",      "aten::logical_and", "aten::logical_or"};
 /// Arguments that choose elements.
 constexpr std::array<std::string_view, 3> kChoosing = {"condition", "mask", "index"};
 

@@ -7,16 +7,46 @@ namespace {
 
 constexpr TypeSet kNumbers = {at::kFloat, at::kInt, at::kLong}, kNarrow = {at::kFloat, at::kInt};
 
-constexpr PeerTypes kPeerTypes[] = {
-    {"aten::abs", kNumbers},        {"aten::neg", kNumbers},      {"aten::sign", kNumbers},
-    {"aten::sgn", kNumbers},        {"aten::relu", kNumbers},     {"aten::relu6", kNumbers},
-    {"aten::clamp", kNumbers},      {"aten::hardtanh", kNumbers}, {"aten::clamp_min", kNumbers},
-    {"aten::clamp_max", kNumbers},  {"aten::add", kNumbers},      {"aten::sub", kNumbers},
-    {"aten::rsub", kNumbers},       {"aten::mul", kNumbers},      {"aten::maximum", kNumbers},
-    {"aten::minimum", kNumbers},    {"aten::pow", kNumbers},      {"aten::amax", kNumbers},
-    {"aten::amin", kNumbers},       {"aten::sum", kNumbers},      {"aten::argmax", kNarrow},
-    {"aten::matmul", {at::kFloat}}, {"aten::mm", {at::kFloat}},   {"aten::bmm", {at::kFloat}},
-    {"aten::linear", {at::kFloat}}};
+// int8 is there as codes alone.
+constexpr TypeSet kPlain = {at::kFloat, at::kInt, at::kLong, at::kBool};
+
+constexpr PeerTypes kPeerTypes[] = {{"aten::abs", kNumbers},
+                                    {"aten::neg", kNumbers},
+                                    {"aten::sign", kNumbers},
+                                    {"aten::sgn", kNumbers},
+                                    {"aten::relu", kNumbers},
+                                    {"aten::relu6", kNumbers},
+                                    {"aten::clamp", kNumbers},
+                                    {"aten::hardtanh", kNumbers},
+                                    {"aten::clamp_min", kNumbers},
+                                    {"aten::clamp_max", kNumbers},
+                                    {"aten::add", kNumbers},
+                                    {"aten::sub", kNumbers},
+                                    {"aten::rsub", kNumbers},
+                                    {"aten::mul", kNumbers},
+                                    {"aten::maximum", kNumbers},
+                                    {"aten::minimum", kNumbers},
+                                    {"aten::pow", kNumbers},
+                                    {"aten::amax", kNumbers},
+                                    {"aten::amin", kNumbers},
+                                    {"aten::sum", kNumbers},
+                                    {"aten::argmax", kNarrow},
+                                    {"aten::matmul", {at::kFloat}},
+                                    {"aten::mm", {at::kFloat}},
+                                    {"aten::bmm", {at::kFloat}},
+                                    {"aten::linear", {at::kFloat}},
+                                    {"aten::avg_pool1d", {at::kFloat}},
+                                    {"aten::avg_pool2d", {at::kFloat}},
+                                    {"aten::eq", kPlain},
+                                    {"aten::ne", kPlain},
+                                    {"aten::lt", kPlain},
+                                    {"aten::le", kPlain},
+                                    {"aten::gt", kPlain},
+                                    {"aten::ge", kPlain},
+                                    {"aten::logical_and", kPlain},
+                                    {"aten::logical_or", kPlain},
+                                    {"aten::where", kPlain},
+                                    {"aten::masked_fill", kPlain}};
 
 }  // namespace
 
