@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "error_of.h"
 #include "ulp/exchange/import_onnx.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/lower/pieces.h"
@@ -75,11 +76,17 @@ TEST(NodeTests, AreRightInGraphsAndEngines) {
         exchange::import_onnx(from_base64(test.at("model")), name + ".onnx", {.free_batch = true});
     std::vector<at::Tensor> inputs;
     for (const nlohmann::json& input : test.at("inputs")) inputs.push_back(tensor_from(input));
-    const auto graph = module->forward_all(inputs), pieces = lower_in_pieces(*module).run(inputs);
+    const auto graph = module->forward_all(inputs);
+    std::vector<at::Tensor> pieces;
+    try {
+      pieces = lower_in_pieces(*module).run(inputs);
+    } catch (const Error& error) {  // an engine's integers are those of f32
+      EXPECT_SAYS(error.what(), "which f32 holds") << name;
+    }
     for (size_t i = 0; i < test.at("outputs").size(); ++i) {
       const at::Tensor right = tensor_from(test.at("outputs")[i]);
       expect_close(graph.at(i), right, test, name + ", graph");
-      expect_close(pieces.at(i), right, test, name + ", pieces");
+      if (!pieces.empty()) expect_close(pieces.at(i), right, test, name + ", pieces");
     }
   }
 }
