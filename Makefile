@@ -13,7 +13,7 @@ BASE   ?=
 
 help:
 	@echo "make demo     prepare, build what the demo runs and run the main job; ends with a table and $(OUT)/report.html"
-	@echo "make quick    the same in under a minute (processors without bf16 products: some minutes)"
+	@echo "make quick    the same in one to two minutes"
 	@echo "make test     prepare, build and run every test"
 	@echo "make test-changed  build and run only the tests that a change can reach (BASE=commit; DEEP=1: also those of rooms above)"
 	@echo "make check-all  every test as on other processors, on odd numbers of threads, busy; the long tests (ONLY=name for one)"

@@ -44,6 +44,56 @@ Tensor summed_to(const Tensor& wide_gradient, const std::vector<int64_t>& sizes)
   return at::sum_to(wide_gradient, c10::IntArrayRef(sizes));
 }
 
+Tensor multiplied(const Tensor& a, const Tensor& b) {
+  return a.dim() == 2 && b.dim() == 2 ? at::mm(a, b) : at::matmul(a, b);
+}
+
+/// The gradients of the operands of a @ b, matrices and batches of them, by that of the result, which is wide.
+Tensor gradient_of_a(const Tensor& wide_gradient, const Tensor& a, const Tensor& b) {
+  return summed_to(multiplied(wide_gradient, wide(b).mT()), a.sizes().vec()).to(a.scalar_type());
+}
+Tensor gradient_of_b(const Tensor& wide_gradient, const Tensor& a, const Tensor& b) {
+  const Tensor wide_a = wide(a);
+  // Of one matrix for all batches, a single product of all rows.
+  const Tensor sum = b.dim() == 2 ? at::mm(wide_a.reshape({-1, a.size(-1)}).t(),
+                                           wide_gradient.reshape({-1, wide_gradient.size(-1)}))
+                                  : summed_to(at::matmul(wide_a.mT(), wide_gradient), b.sizes().vec());
+  return sum.to(b.scalar_type());
+}
+
+/// beta * c + alpha * a @ b, where c is broadcast: addmm and baddbmm.
+struct WideAddmm : public torch::autograd::Function<WideAddmm> {
+  static Tensor forward(AutogradContext* context, const Tensor& c, const Tensor& a, const Tensor& b,
+                        double beta, double alpha) {
+    context->save_for_backward({a, b});
+    context->saved_data["sizes"] = c.sizes().vec();
+    context->saved_data["beta"] = beta;
+    context->saved_data["alpha"] = alpha;
+    context->saved_data["needed"] =
+        std::vector<bool>{c.requires_grad(), a.requires_grad(), b.requires_grad()};
+    const Tensor y = a.dim() == 2 ? at::addmm(wide(c), wide(a), wide(b), beta, alpha)
+                                  : at::baddbmm(wide(c), wide(a), wide(b), beta, alpha);
+    return y.to(a.scalar_type());
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const NoAutocast plain;
+    const variable_list saved = context->get_saved_variables();
+    const std::vector<bool> needed = context->saved_data["needed"].toBoolList().vec();
+    const double beta = context->saved_data["beta"].toDouble(),
+                 alpha = context->saved_data["alpha"].toDouble();
+    const Tensor gradient = wide(gradients[0]), scaled = alpha == 1 ? gradient : gradient * alpha;
+    variable_list results(5);
+    if (needed[0]) {
+      const Tensor sum = summed_to(gradient, context->saved_data["sizes"].toIntVector());
+      results[0] = (beta == 1 ? sum : sum * beta).to(saved[0].scalar_type());
+    }
+    if (needed[1]) results[1] = gradient_of_a(scaled, saved[0], saved[1]);
+    if (needed[2]) results[2] = gradient_of_b(scaled, saved[0], saved[1]);
+    return results;
+  }
+};
+
 /// a @ b of matrices and batches of them.
 struct WideMatmul : public torch::autograd::Function<WideMatmul> {
   static Tensor forward(AutogradContext* context, const Tensor& a, const Tensor& b) {
@@ -57,19 +107,8 @@ struct WideMatmul : public torch::autograd::Function<WideMatmul> {
     const variable_list saved = context->get_saved_variables();
     const std::vector<bool> needed = context->saved_data["needed"].toBoolList().vec();
     const Tensor gradient = wide(gradients[0]);
-    const auto type = saved[0].scalar_type();
-    Tensor of_a, of_b;
-    if (needed[0])
-      of_a = summed_to(at::matmul(gradient, wide(saved[1]).mT()), saved[0].sizes().vec()).to(type);
-    if (needed[1]) {
-      const Tensor a = wide(saved[0]);
-      // Of one matrix for all batches, a single product of all rows.
-      of_b = saved[1].dim() == 2
-                 ? at::matmul(a.reshape({-1, a.size(-1)}).t(), gradient.reshape({-1, gradient.size(-1)}))
-                 : summed_to(at::matmul(a.mT(), gradient), saved[1].sizes().vec());
-      of_b = of_b.to(type);
-    }
-    return {of_a, of_b};
+    return {needed[0] ? gradient_of_a(gradient, saved[0], saved[1]) : Tensor(),
+            needed[1] ? gradient_of_b(gradient, saved[0], saved[1]) : Tensor()};
   }
 };
 
@@ -91,11 +130,8 @@ struct WideLinear : public torch::autograd::Function<WideLinear> {
     const Tensor rows = gradient.reshape({-1, gradient.size(-1)});
     const auto type = saved[0].scalar_type();
     Tensor of_x, of_weight, of_bias;
-    if (needed[0]) of_x = at::matmul(gradient, wide(saved[1])).to(type);
-    if (needed[1]) {
-      const Tensor x = wide(saved[0]);
-      of_weight = at::matmul(rows.t(), x.reshape({-1, x.size(-1)})).to(type);
-    }
+    if (needed[0]) of_x = at::mm(rows, wide(saved[1])).view(saved[0].sizes()).to(type);
+    if (needed[1]) of_weight = at::mm(rows.t(), wide(saved[0]).reshape({-1, saved[0].size(-1)})).to(type);
     if (needed[2]) of_bias = rows.sum(0).to(type);
     return {of_x, of_weight, of_bias};
   }
@@ -262,6 +298,14 @@ Tensor matmul(const c10::OperatorHandle& op, const Arguments& arguments) {
   return a.dim() < 2 || b.dim() < 2 ? any_call(op, arguments) : WideMatmul::apply(a, b);
 }
 
+Tensor addmm(const c10::OperatorHandle& op, const Arguments& arguments) {
+  const Tensor c = arguments.tensor(0), a = arguments.tensor(1), b = arguments.tensor(2);
+  const IValue &beta = arguments.named("beta"), &alpha = arguments.named("alpha");
+  if (!beta.isScalar() || !alpha.isScalar() || beta.isComplexDouble() || alpha.isComplexDouble())
+    return any_call(op, arguments);
+  return WideAddmm::apply(c, a, b, beta.toScalar().toDouble(), alpha.toScalar().toDouble());
+}
+
 Tensor linear(const c10::OperatorHandle& op, const Arguments& arguments) {
   const Tensor x = arguments.tensor(0), weight = arguments.tensor(1);
   if (x.dim() < 2 || weight.dim() != 2) return any_call(op, arguments);
@@ -307,8 +351,8 @@ constexpr WideOp kWideOps[] = {{"aten::conv1d", convolution},
                                {"aten::matmul", matmul},
                                {"aten::mm", matmul},
                                {"aten::bmm", matmul},
-                               {"aten::addmm", any_call},
-                               {"aten::baddbmm", any_call},
+                               {"aten::addmm", addmm},
+                               {"aten::baddbmm", addmm},
                                {"aten::addbmm", any_call},
                                {"aten::linalg_vecdot", any_call},
                                {"aten::scaled_dot_product_attention", any_call}};

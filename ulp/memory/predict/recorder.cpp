@@ -19,6 +19,15 @@ namespace ulp::memory {
 
 namespace {
 
+/// A node of autograd without the type that C++ gives it: "WideLinear" of "torch::autograd::CppNode<ulp::amp::WideLinear>".
+std::string node_name(const std::string& name) {
+  constexpr std::string_view kFunction = "torch::autograd::CppNode<";
+  if (!name.starts_with(kFunction) || !name.ends_with('>')) return name;
+  const std::string type = name.substr(kFunction.size(), name.size() - kFunction.size() - 1);
+  const size_t last = type.rfind("::");
+  return last == std::string::npos ? type : type.substr(last + 2);
+}
+
 constexpr const char* kMemoryRecorderWhere = "memory.MemoryRecorder";
 
 /// "encoder.layer.0.dense" of "encoder.layer.0.dense.weight".
@@ -88,7 +97,7 @@ class Places {
   void start_backward(const at::RecordFunction& function, Frame& frame) {
     frame.backward = frame.outermost = true;
     in_node_ = true;
-    here_.op = function.name();
+    here_.op = node_name(function.name());
     const auto found = forward_.find(function.seqNr());
     if (found != forward_.end()) here_.scope = found->second;
     begin_run_(here_);
