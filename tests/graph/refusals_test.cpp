@@ -83,19 +83,6 @@ TEST(Refusals, SizesOfTheDataInArguments) {
       {"aten::index", "follow the data", "the result of aten::gt", "where()"});
 }
 
-// Nobody reads the sizes of what is packed; those of what is unpacked are the longest length, but with total_length.
-TEST(Refusals, PackedSequencesAreCapturedWithATotalLength) {
-  const auto lstm = std::make_shared<nn::LSTM>(nn::LSTMOptions(1, 3).batch_first(true));
-  const auto body = [&](at::Tensor x, int64_t total) {
-    const at::Tensor lengths = (x.slice(1, 0, 2) > 0).sum(1) + 1;
-    const auto packed = nn::utils::rnn::pack_padded_sequence(x.unsqueeze(-1), lengths, true, false);
-    const auto results = (*lstm)->forward_with_packed_input(packed);
-    const std::optional<int64_t> most = total > 0 ? std::optional(total) : std::nullopt;
-    return std::get<0>(nn::utils::rnn::pad_packed_sequence(std::get<0>(results), true, 0, most));
-  };
-  expect_refusal([&](Holder&, at::Tensor x) { return body(x, 0); }, {"follow the data", "total_length"});
-}
-
 TEST(Refusals, SizesThatFollowConstantsAreCaptured) {
   expect_captured([](Holder& m, at::Tensor x) { return x.index({torch::indexing::Slice(), m.state == 0}); });
   expect_captured([](Holder&, at::Tensor x) {

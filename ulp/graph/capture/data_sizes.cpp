@@ -30,7 +30,8 @@ constexpr std::array kSizedByData = {SizedByData{"aten::nonzero", "self"},
                                      SizedByData{"aten::tensor_split", "tensor_indices_or_sections"},
                                      SizedByData{"aten::index", "indices"},
                                      SizedByData{"aten::_unsafe_index", "indices"},
-                                     SizedByData{"aten::_pad_packed_sequence", "batch_sizes", "total_length"}};
+                                     SizedByData{"aten::_pack_padded_sequence", "lengths"},
+                                     SizedByData{"aten::_pad_packed_sequence", "batch_sizes"}};
 
 bool is_index(std::string_view op) {
   return op == "aten::index" || op == "aten::_unsafe_index";
@@ -80,7 +81,6 @@ std::string advice_for_sizes(const c10::FunctionSchema& schema) {
     return "keep all numbers and set those that the mask leaves out by where() or masked_fill()";
   if (op == "aten::one_hot") return "give num_classes";
   if (op == "aten::repeat_interleave") return "give output_size, or repeats that are a number";
-  if (op == "aten::_pad_packed_sequence") return "give total_length";
   if (op == "aten::bincount") return "use histc(), or scatter_add() into a tensor of a fixed size";
   return "compute it outside of the model, or use a mask of a fixed size";
 }

@@ -15,7 +15,7 @@ namespace ulp::graph {
 /// and uint8 indices of aten::index, the repeats of repeat_interleave without output_size, the tensor of nonzero,
 /// unique and bincount. Empty for operators whose results have sizes that follow sizes. `arguments`: all of the
 /// schema. The operators are those that PyTorch tags with dynamic_output_shape, and others that call them; not
-/// linalg_lstsq, _ctc_loss and _pack_padded_sequence, of which nobody reads the sizes in question.
+/// linalg_lstsq and _ctc_loss, of which nobody reads the results in question.
 std::vector<at::Tensor> tensors_that_say_sizes(const c10::FunctionSchema& schema,
                                                std::span<const c10::IValue> arguments);
 
