@@ -12,6 +12,7 @@
 
 namespace {
 
+using ulp::test::bytes_of_hex;
 using ulp::test::expect_error;
 using ulp::test::Outcome;
 using ulp::test::read_file;
@@ -97,10 +98,7 @@ TEST_F(Export, SaysWhichSizesOfImagesItFixes) {
   const std::string digits =
       "080812003a570a0c0a0178120179220452656c751201675a210a0178121c0a1a080112160a07120562617463680a0208020a"
       "031201480a02080a62210a0179121c0a1a080112160a07120562617463680a0208020a031201480a02080a42040a001011";
-  std::string bytes;
-  for (size_t i = 0; i < digits.size(); i += 2)
-    bytes += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
-  write_file(*shop_ / "images.onnx", bytes);
+  write_file(*shop_ / "images.onnx", bytes_of_hex(digits));
   const std::string line = "'H' of input 'x' is fixed at ";
   const Outcome usual = shop_->ulp("export images.onnx --out fixed.onnx");
   ASSERT_EQ(usual.code, 0) << usual.err;

@@ -56,6 +56,13 @@ void write_file(const fs::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
+std::string bytes_of_hex(const std::string& digits) {
+  std::string bytes;
+  for (size_t i = 0; i < digits.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
+  return bytes;
+}
+
 Outcome Workshop::ulp(const std::string& args, const std::string& before) const {
   const std::string command = "cd '" + folder().string() + "' && " + before + " '" ULP_TOOL "' " + args +
                               " >.stdout 2>.stderr </dev/null";

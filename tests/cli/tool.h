@@ -59,5 +59,7 @@ void expect_error(const Outcome& outcome, int code, const std::string& says);
 
 std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, const std::string& bytes);
+/// The bytes that two hexadecimal digits each stand for.
+std::string bytes_of_hex(const std::string& digits);
 
 }  // namespace ulp::test

@@ -10,6 +10,7 @@
 
 namespace {
 
+using ulp::test::bytes_of_hex;
 using ulp::test::expect_error;
 using ulp::test::Outcome;
 using ulp::test::read_file;
@@ -261,10 +262,7 @@ TEST_F(Tool, SizesOfFreeDimensionsAreSaidByName) {
       "08083a580a220a01780a017012017922035061642a120a046d6f646522077265666c656374a001031201672a0d080410"
       "073a04000000404201705a150a017812100a0e0801120a0a0312014e0a0312015462090a017912040a02080142040a00"
       "1011";
-  std::string bytes;
-  for (size_t i = 0; i < digits.size(); i += 2)
-    bytes += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
-  write_file(*shop_ / "pad.onnx", bytes);
+  write_file(*shop_ / "pad.onnx", bytes_of_hex(digits));
   expect_error(shop_->ulp("inspect pad.onnx --graph"), 3, "OnnxImportOptions::sizes");
   const Outcome shown = shop_->ulp("inspect pad.onnx --graph --size T=80");
   EXPECT_EQ(shown.code, 0) << shown.err;

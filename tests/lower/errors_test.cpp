@@ -120,8 +120,7 @@ TEST(LowerErrors, IntegersOfARunThatF32DoesNotHold) {
   beyond[1][1] = 16777217;
   const std::vector<Body> counting = {
       [](const Tensor& ids) { return (ids > 5).to(torch::kFloat); },
-      [](const Tensor& ids) { return ids % 7; },
-      [](const Tensor& ids) { return ids.slice(1, 0, 2) + 0; },
+      [](const Tensor& ids) { return ids % 7; }, [](const Tensor& ids) { return ids.slice(1, 0, 2) + 0; },
       [](const Tensor& ids) { return ids.slice(1, 1, 3).eq(3).to(torch::kFloat); }};
   for (const Body& body : counting) {
     const auto module = captured_body(body, example);

@@ -73,9 +73,10 @@ TEST(PointwiseStep, OtherTypes) {
   for (const Numbers numbers : {Numbers::bf16, Numbers::u8}) {
     Builder b(numbers);
     const int32_t x = b.enter(b.input({kBatch, 6, 4, 4})), y = b.enter(b.input({kBatch, 6, 4, 4}));
-    b.output(
-        b.leave(b.op(Op::pointwise, {x, y}, PointwiseAttributes{.program = *PointwiseText::from_text("mul x0 x1")})));
-    b.output(b.leave(b.op(Op::pointwise, {x}, PointwiseAttributes{.program = *PointwiseText::from_text("silu x0")})));
+    b.output(b.leave(
+        b.op(Op::pointwise, {x, y}, PointwiseAttributes{.program = *PointwiseText::from_text("mul x0 x1")})));
+    b.output(b.leave(
+        b.op(Op::pointwise, {x}, PointwiseAttributes{.program = *PointwiseText::from_text("silu x0")})));
     expect_plain(b.plan);
   }
 }

@@ -102,11 +102,12 @@ TEST(Resize, BicubicRefusesCodes) {
 Plan sampled(GridMode mode, GridBorder border, bool corners, const char* factor) {
   Builder b(Numbers::f32);
   const int32_t x = b.enter(b.input({kBatch, 3, 5, 7}));
-  const int32_t places =
-      b.typed({.op = Op::pointwise,
-               .inputs = {b.input({kBatch, 4, 6, 2})},
-               .attributes = PointwiseAttributes{.program = *PointwiseText::from_text(std::string("mul x0 ") + factor)}},
-              DataType::f32);
+  const int32_t places = b.typed(
+      {.op = Op::pointwise,
+       .inputs = {b.input({kBatch, 4, 6, 2})},
+       .attributes =
+           PointwiseAttributes{.program = *PointwiseText::from_text(std::string("mul x0 ") + factor)}},
+      DataType::f32);
   b.output(b.leave(b.op(Op::grid_sample, {x, places}, GridSampleAttributes{mode, border, corners})));
   return b.plan;
 }

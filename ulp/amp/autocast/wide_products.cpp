@@ -1,17 +1,15 @@
 #include "ulp/amp/autocast/wide_products.h"
 
-#include <ATen/ATen.h>
 #include <ATen/record_function.h>
-#include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <functional>
-#include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "ulp/amp/autocast/wide_functions.h"
 #include "ulp/libtorch/autocast_policies.h"
 
 namespace ulp::amp {
@@ -20,226 +18,7 @@ namespace {
 
 using at::Tensor;
 using c10::IValue;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 using torch::jit::Stack;
-
-/// The products are what they are, whatever autocast would make of them.
-struct NoAutocast {
-  c10::impl::ExcludeDispatchKeyGuard guard{c10::autocast_dispatch_keyset};
-};
-
-std::optional<Tensor> wide(const std::optional<Tensor>& half) {
-  return half && half->defined() ? std::optional(half->to(at::kFloat)) : std::nullopt;
-}
-
-Tensor wide(const Tensor& half) {
-  return half.to(at::kFloat);
-}
-
-// --- matrices -----------------------------------------------------------------------------------------------
-
-/// The sum over all dimensions that broadcasting added or widened.
-Tensor summed_to(const Tensor& wide_gradient, const std::vector<int64_t>& sizes) {
-  return at::sum_to(wide_gradient, c10::IntArrayRef(sizes));
-}
-
-Tensor multiplied(const Tensor& a, const Tensor& b) {
-  return a.dim() == 2 && b.dim() == 2 ? at::mm(a, b) : at::matmul(a, b);
-}
-
-/// The gradients of the operands of a @ b, matrices and batches of them, by that of the result, which is wide.
-Tensor gradient_of_a(const Tensor& wide_gradient, const Tensor& a, const Tensor& b) {
-  return summed_to(multiplied(wide_gradient, wide(b).mT()), a.sizes().vec()).to(a.scalar_type());
-}
-Tensor gradient_of_b(const Tensor& wide_gradient, const Tensor& a, const Tensor& b) {
-  const Tensor wide_a = wide(a);
-  // Of one matrix for all batches, a single product of all rows.
-  const Tensor sum = b.dim() == 2 ? at::mm(wide_a.reshape({-1, a.size(-1)}).t(),
-                                           wide_gradient.reshape({-1, wide_gradient.size(-1)}))
-                                  : summed_to(at::matmul(wide_a.mT(), wide_gradient), b.sizes().vec());
-  return sum.to(b.scalar_type());
-}
-
-/// beta * c + alpha * a @ b, where c is broadcast: addmm and baddbmm.
-struct WideAddmm : public torch::autograd::Function<WideAddmm> {
-  static Tensor forward(AutogradContext* context, const Tensor& c, const Tensor& a, const Tensor& b,
-                        double beta, double alpha) {
-    context->save_for_backward({a, b});
-    context->saved_data["sizes"] = c.sizes().vec();
-    context->saved_data["beta"] = beta;
-    context->saved_data["alpha"] = alpha;
-    context->saved_data["needed"] =
-        std::vector<bool>{c.requires_grad(), a.requires_grad(), b.requires_grad()};
-    const Tensor y = a.dim() == 2 ? at::addmm(wide(c), wide(a), wide(b), beta, alpha)
-                                  : at::baddbmm(wide(c), wide(a), wide(b), beta, alpha);
-    return y.to(a.scalar_type());
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const NoAutocast plain;
-    const variable_list saved = context->get_saved_variables();
-    const std::vector<bool> needed = context->saved_data["needed"].toBoolList().vec();
-    const double beta = context->saved_data["beta"].toDouble(),
-                 alpha = context->saved_data["alpha"].toDouble();
-    const Tensor gradient = wide(gradients[0]), scaled = alpha == 1 ? gradient : gradient * alpha;
-    variable_list results(5);
-    if (needed[0]) {
-      const Tensor sum = summed_to(gradient, context->saved_data["sizes"].toIntVector());
-      results[0] = (beta == 1 ? sum : sum * beta).to(saved[0].scalar_type());
-    }
-    if (needed[1]) results[1] = gradient_of_a(scaled, saved[0], saved[1]);
-    if (needed[2]) results[2] = gradient_of_b(scaled, saved[0], saved[1]);
-    return results;
-  }
-};
-
-/// a @ b of matrices and batches of them.
-struct WideMatmul : public torch::autograd::Function<WideMatmul> {
-  static Tensor forward(AutogradContext* context, const Tensor& a, const Tensor& b) {
-    context->save_for_backward({a, b});
-    context->saved_data["needed"] = std::vector<bool>{a.requires_grad(), b.requires_grad()};
-    return at::matmul(wide(a), wide(b)).to(a.scalar_type());
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const NoAutocast plain;
-    const variable_list saved = context->get_saved_variables();
-    const std::vector<bool> needed = context->saved_data["needed"].toBoolList().vec();
-    const Tensor gradient = wide(gradients[0]);
-    return {needed[0] ? gradient_of_a(gradient, saved[0], saved[1]) : Tensor(),
-            needed[1] ? gradient_of_b(gradient, saved[0], saved[1]) : Tensor()};
-  }
-};
-
-/// x [..., in] by a weight [out, in] and a bias [out], which may be absent.
-struct WideLinear : public torch::autograd::Function<WideLinear> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
-                        const std::optional<Tensor>& bias) {
-    context->save_for_backward({x, weight});
-    context->saved_data["needed"] =
-        std::vector<bool>{x.requires_grad(), weight.requires_grad(), bias && bias->requires_grad()};
-    return at::linear(wide(x), wide(weight), wide(bias)).to(x.scalar_type());
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const NoAutocast plain;
-    const variable_list saved = context->get_saved_variables();
-    const std::vector<bool> needed = context->saved_data["needed"].toBoolList().vec();
-    const Tensor gradient = wide(gradients[0]);
-    const Tensor rows = gradient.reshape({-1, gradient.size(-1)});
-    const auto type = saved[0].scalar_type();
-    Tensor of_x, of_weight, of_bias;
-    if (needed[0]) of_x = at::mm(rows, wide(saved[1])).view(saved[0].sizes()).to(type);
-    if (needed[1]) of_weight = at::mm(rows.t(), wide(saved[0]).reshape({-1, saved[0].size(-1)})).to(type);
-    if (needed[2]) of_bias = rows.sum(0).to(type);
-    return {of_x, of_weight, of_bias};
-  }
-};
-
-// --- convolutions -------------------------------------------------------------------------------------------
-
-struct ConvolutionArguments final : public torch::CustomClassHolder {
-  std::vector<int64_t> stride, padding, dilation, output_padding;
-  bool transposed = false;
-  int64_t groups = 1;
-};
-
-struct WideConvolution : public torch::autograd::Function<WideConvolution> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
-                        const std::optional<Tensor>& bias,
-                        const c10::intrusive_ptr<ConvolutionArguments>& how) {
-    context->save_for_backward({x, weight});
-    context->saved_data["how"] = IValue::make_capsule(how);
-    context->saved_data["needed"] =
-        std::vector<bool>{x.requires_grad(), weight.requires_grad(), bias && bias->requires_grad()};
-    return at::convolution(wide(x), wide(weight), wide(bias), how->stride, how->padding, how->dilation,
-                           how->transposed, how->output_padding, how->groups)
-        .to(x.scalar_type());
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const NoAutocast plain;
-    const variable_list saved = context->get_saved_variables();
-    const std::vector<bool> needed = context->saved_data["needed"].toBoolList().vec();
-    const auto how =
-        c10::static_intrusive_pointer_cast<ConvolutionArguments>(context->saved_data["how"].toCapsule());
-    const std::vector<int64_t> biases = {saved[1].size(how->transposed ? 1 : 0) *
-                                         (how->transposed ? how->groups : 1)};
-    auto [of_x, of_weight, of_bias] =
-        at::convolution_backward(wide(gradients[0]), wide(saved[0]), wide(saved[1]), c10::IntArrayRef(biases),
-                                 how->stride, how->padding, how->dilation, how->transposed,
-                                 how->output_padding, how->groups, {needed[0], needed[1], needed[2]});
-    const auto type = saved[0].scalar_type();
-    const auto rounded = [&](const Tensor& wide_gradient, bool wanted) {
-      return wanted ? wide_gradient.to(type) : Tensor();
-    };
-    return {rounded(of_x, needed[0]), rounded(of_weight, needed[1]), rounded(of_bias, needed[2]), {}};
-  }
-};
-
-std::vector<int64_t> for_each_dim(const std::vector<int64_t>& given, size_t dims) {
-  return given.size() == 1 ? std::vector<int64_t>(dims, given[0]) : given;
-}
-
-// --- all others ---------------------------------------------------------------------------------------------
-
-/// An op with its arguments, without the tensors that gradients go to.
-struct BoxedCall final : public torch::CustomClassHolder {
-  BoxedCall(const c10::OperatorHandle& called, Stack given) : op(called), stack(std::move(given)) {}
-  c10::OperatorHandle op;
-  Stack stack;
-  std::vector<size_t> places;  ///< of the tensors
-
-  Tensor operator()(const variable_list& tensors) const {
-    Stack filled = stack;
-    for (size_t i = 0; i < places.size(); ++i) filled[places[i]] = tensors[i];
-    op.callBoxed(filled);
-    return filled.at(0).toTensor();
-  }
-};
-
-/// The op in fp32. The backward pass computes it once more, to have its gradient.
-struct WideCall : public torch::autograd::Function<WideCall> {
-  static Tensor forward(AutogradContext* context, at::TensorList tensors,
-                        const c10::intrusive_ptr<BoxedCall>& call) {
-    context->save_for_backward(tensors.vec());
-    context->saved_data["call"] = IValue::make_capsule(call);
-    std::vector<bool> needed;
-    variable_list widened;
-    for (const Tensor& tensor : tensors) {
-      needed.push_back(tensor.requires_grad());
-      widened.push_back(wide(tensor));
-    }
-    context->saved_data["needed"] = needed;
-    return (*call)(widened).to(tensors[0].scalar_type());
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const NoAutocast plain;
-    const bool twice = at::GradMode::is_enabled();  // the gradient itself is differentiated
-    const at::AutoGradMode recording(true);
-    const variable_list saved = context->get_saved_variables();
-    const std::vector<bool> needed = context->saved_data["needed"].toBoolList().vec();
-    const auto call = c10::static_intrusive_pointer_cast<BoxedCall>(context->saved_data["call"].toCapsule());
-    variable_list widened, sources;
-    for (size_t i = 0; i < saved.size(); ++i) {
-      Tensor tensor = wide(twice ? saved[i] : saved[i].detach());
-      if (!twice && needed[i]) tensor.requires_grad_();
-      if (needed[i]) sources.push_back(tensor);
-      widened.push_back(std::move(tensor));
-    }
-    variable_list results(saved.size() + 1);
-    const variable_list found =
-        torch::autograd::grad({(*call)(widened)}, sources, {wide(gradients[0])}, std::nullopt, twice);
-    for (size_t i = 0, next = 0; i < saved.size(); ++i) {
-      if (needed[i]) results[i] = found[next++].to(saved[i].scalar_type());
-    }
-    return results;
-  }
-};
-
-// --- from the stack -----------------------------------------------------------------------------------------
 
 /// What an op was called with, by the names of its arguments.
 class Arguments {
@@ -275,7 +54,7 @@ class Arguments {
 
 Tensor any_call(const c10::OperatorHandle& op, const Arguments& arguments) {
   Stack given;
-  variable_list tensors;
+  std::vector<Tensor> tensors;
   std::vector<size_t> places;
   const at::ScalarType type = arguments.tensor(0).scalar_type();
   for (size_t i = 0; i < arguments.count(); ++i) {
@@ -290,12 +69,12 @@ Tensor any_call(const c10::OperatorHandle& op, const Arguments& arguments) {
   }
   auto call = c10::make_intrusive<BoxedCall>(op, std::move(given));
   call->places = std::move(places);
-  return WideCall::apply(at::TensorList(tensors), call);
+  return wide_call(tensors, call);
 }
 
 Tensor matmul(const c10::OperatorHandle& op, const Arguments& arguments) {
   const Tensor a = arguments.tensor(0), b = arguments.tensor(1);
-  return a.dim() < 2 || b.dim() < 2 ? any_call(op, arguments) : WideMatmul::apply(a, b);
+  return a.dim() < 2 || b.dim() < 2 ? any_call(op, arguments) : wide_matmul(a, b);
 }
 
 Tensor addmm(const c10::OperatorHandle& op, const Arguments& arguments) {
@@ -303,13 +82,17 @@ Tensor addmm(const c10::OperatorHandle& op, const Arguments& arguments) {
   const IValue &beta = arguments.named("beta"), &alpha = arguments.named("alpha");
   if (!beta.isScalar() || !alpha.isScalar() || beta.isComplexDouble() || alpha.isComplexDouble())
     return any_call(op, arguments);
-  return WideAddmm::apply(c, a, b, beta.toScalar().toDouble(), alpha.toScalar().toDouble());
+  return wide_addmm(c, a, b, beta.toScalar().toDouble(), alpha.toScalar().toDouble());
 }
 
 Tensor linear(const c10::OperatorHandle& op, const Arguments& arguments) {
   const Tensor x = arguments.tensor(0), weight = arguments.tensor(1);
   if (x.dim() < 2 || weight.dim() != 2) return any_call(op, arguments);
-  return WideLinear::apply(x, weight, arguments.optional_tensor("bias"));
+  return wide_linear(x, weight, arguments.optional_tensor("bias"));
+}
+
+std::vector<int64_t> for_each_dim(const std::vector<int64_t>& given, size_t dims) {
+  return given.size() == 1 ? std::vector<int64_t>(dims, given[0]) : given;
 }
 
 Tensor convolution(const c10::OperatorHandle& op, const Arguments& arguments) {
@@ -328,7 +111,7 @@ Tensor convolution(const c10::OperatorHandle& op, const Arguments& arguments) {
                     (arguments.named("transposed").isBool() && arguments.named("transposed").toBool());
   how->groups = arguments.named("groups").toInt();
   if (how->output_padding.empty()) how->output_padding.assign(dims, 0);
-  return WideConvolution::apply(x, weight, arguments.optional_tensor("bias"), how);
+  return wide_convolution(x, weight, arguments.optional_tensor("bias"), how);
 }
 
 struct WideOp {
