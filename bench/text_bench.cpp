@@ -10,6 +10,7 @@
 #include <map>
 #include <string>
 
+#include "ulp/base/cpu_usage.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/lower/lower.h"
 #include "ulp/models/bert.h"
@@ -19,7 +20,6 @@
 #include "ulp/quant/weights/dynamic.h"
 #include "ulp/quant/weights/weights.h"
 #include "ulp/runtime/engine/engine.h"
-#include "ulp/runtime/engine/thread_pool.h"
 
 namespace {
 
@@ -110,7 +110,7 @@ const Network& network_of(const Entry& entry, bool decodes = false) {
 
 /// Second argument: threads, 0 for all cores.
 int threads(const benchmark::State& state) {
-  return state.range(1) > 0 ? static_cast<int>(state.range(1)) : ulp::runtime::usable_cores();
+  return state.range(1) > 0 ? static_cast<int>(state.range(1)) : ulp::usable_cores();
 }
 
 void libtorch(benchmark::State& state, const Network& network) {

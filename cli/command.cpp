@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <limits>
 #include <string_view>
 
 #include "cli/field_flags.h"
+#include "ulp/measure/quietness.h"
 #include "ulp/report/format.h"
 
 namespace ulp::cli {
@@ -72,7 +75,10 @@ CLI::App* add_command(CLI::App& app, const std::string& name, const std::string&
                       const std::string& examples, CommonFlags& flags) {
   CLI::App* command = app.add_subcommand(name, description);
   command->add_flag("--json", flags.json, "Print the result as JSON on stdout");
-  command->add_option("--threads", flags.threads, "Threads to compute with (0: one per core)")
+  command
+      ->add_option(
+          "--threads", flags.threads,
+          "Threads to compute with (0: one per core; training takes fewer where other programs compute)")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command->footer("Examples:\n" + examples);
@@ -81,6 +87,22 @@ CLI::App* add_command(CLI::App& app, const std::string& name, const std::string&
 
 void apply(const CommonFlags& flags) {
   if (flags.threads > 0) at::set_num_threads(flags.threads);
+}
+
+bool has_fixed_threads(const CommonFlags& flags) {
+  return flags.threads > 0 || std::getenv("OMP_NUM_THREADS") != nullptr;
+}
+
+std::unique_ptr<amp::AdaptiveThreads> adaptive_threads(const CommonFlags& flags) {
+  return has_fixed_threads(flags) ? nullptr : std::make_unique<amp::AdaptiveThreads>();
+}
+
+std::string describe(const amp::AdaptiveThreads* threads) {
+  if (threads == nullptr || !measure::is_disturbed(threads->others())) return {};
+  char text[96];
+  std::snprintf(text, sizeof text, "others took %.0f %% of the processors: %.1f of %d threads on average",
+                100 * *threads->others(), threads->mean_threads(), threads->most());
+  return text;
 }
 
 std::string printable(const std::string& text) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
+#include "ulp/amp/threads/adaptive_threads.h"
 #include "ulp/base/error.h"
 #include "ulp/report/table.h"
 
@@ -50,6 +52,12 @@ auto as_usage(Judge&& judge) {
 
 /// Applies --threads to LibTorch. Called first by every command that computes.
 void apply(const CommonFlags& flags);
+/// Whether the thread count is the user's: --threads, or OMP_NUM_THREADS in the environment.
+bool has_fixed_threads(const CommonFlags& flags);
+/// What commands that train keep while they do: LibTorch's thread count follows the machine. Null for a fixed count.
+std::unique_ptr<amp::AdaptiveThreads> adaptive_threads(const CommonFlags& flags);
+/// "others took 48 % of the processors: 1.2 of 2 threads on average"; empty for a quiet machine and for null.
+std::string describe(const amp::AdaptiveThreads* threads);
 
 /// Text from a file, with its lines: other control characters are escaped.
 std::string printable(const std::string& text);

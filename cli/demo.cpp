@@ -21,6 +21,7 @@ struct DemoFlags : CommonFlags, app::DemoOptions {};
 void run(DemoFlags& flags) {
   amp::prepare_training_memory();
   apply(flags);
+  flags.adapt_threads = !has_fixed_threads(flags);
   flags.announce = [](const std::vector<app::DemoPart>& parts) {
     std::cerr << app::describe(parts, at::get_num_threads()) << std::flush;
   };

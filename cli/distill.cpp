@@ -211,6 +211,7 @@ void run(const DistillFlags& flags) {
   const app::DistillRecipe recipe = make_recipe(flags);
   amp::prepare_training_memory();
   apply(flags);
+  const auto threads = adaptive_threads(flags);
   DistillJob job = open(flags);
   app::DistillRun made = distill(flags, job, recipe);
   write_files(flags, job, recipe, made);

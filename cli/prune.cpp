@@ -130,6 +130,7 @@ void run(const PruneFlags& flags) {
   const app::PruneRecipe recipe = make_recipe(flags);
   amp::prepare_training_memory();
   apply(flags);
+  const auto threads = adaptive_threads(flags);
   const PruneJob job = open(flags);
   app::PruneRun made = prune(flags, job, recipe);
   write_files(flags, job, recipe, made);

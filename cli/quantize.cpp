@@ -233,6 +233,7 @@ void run(const QuantizeFlags& flags) {
   check_fits_onnx(flags, plan.recipe.recipe);
   amp::prepare_training_memory();
   apply(flags);
+  const auto threads = adaptive_threads(flags);
   app::QuantizeRun run = quantize(flags, plan);
   write_files(flags, run);
   if (flags.verbose) {

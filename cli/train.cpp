@@ -174,9 +174,13 @@ void run_steps(const TrainFlags& flags, train::Trainer& trainer, report::Progres
   train::run_to_end(trainer, flags.saving(), [&](const train::StepInfo& info) {
     outcome.last_loss = info.loss;
     outcome.skipped_steps += amp::is_skipped(info.result);
-    char note[64];
-    std::snprintf(note, sizeof note, "epoch %lld, loss %.3f", static_cast<long long>(info.epoch + 1),
-                  info.loss);
+    char note[96];
+    const int length = std::snprintf(note, sizeof note, "epoch %lld, loss %.3f",
+                                     static_cast<long long>(info.epoch + 1), info.loss);
+    const auto* threads = amp::AdaptiveThreads::current();
+    if (threads != nullptr && threads->threads() < threads->most())
+      std::snprintf(note + length, sizeof note - static_cast<size_t>(length), ", %d of %d threads",
+                    threads->threads(), threads->most());
     if (watching != nullptr) watching->show_news(progress);
     progress.update(trainer.next_step(), note);
   });
@@ -242,7 +246,8 @@ void show_layers(const graph::PassReport& report) {
 
 void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
           const train::Trainer& trainer, const Outcome& outcome, const train::Accuracy& accuracy,
-          const std::optional<Budgeted>& budgeted, const graph::PassReport& eight_bits) {
+          const std::optional<Budgeted>& budgeted, const graph::PassReport& eight_bits,
+          const amp::AdaptiveThreads* threads) {
   const int64_t steps = trainer.total_steps() - outcome.first_step;
   const double epoch_seconds = steps > 0 ? outcome.seconds / static_cast<double>(steps) *
                                                static_cast<double>(trainer.steps_per_epoch())
@@ -264,6 +269,10 @@ void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
       json[kind_of(eight_bits) + "_near_misses"] = eight_bits.near_misses;
     }
     if (budgeted) json["memory"] = to_json(*budgeted, *flags.budget);
+    if (threads != nullptr && threads->others())
+      json["threads"] = {{"most", threads->most()},
+                         {"mean", threads->mean_threads()},
+                         {"others_percent", 100 * *threads->others()}};
     return print_json(json);
   }
   std::cout << spec.name << ' ' << flags.options.precision << ": " << describe(accuracy, spec, unit) << ", "
@@ -274,6 +283,7 @@ void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
               << bytes_text(*flags.budget) << " allowed\n";
   }
   show_layers(eight_bits);
+  if (const std::string busy = describe(threads); !busy.empty()) std::cout << busy << '\n';
   if (outcome.skipped_steps > 0) std::cout << outcome.skipped_steps << " steps skipped by loss scaling\n";
   for (const std::string& file : {flags.out, flags.report}) {
     if (!file.empty()) std::cout << "wrote " << file << '\n';
@@ -433,6 +443,7 @@ app::Network form_to_train(const app::Network& network, const app::ModelSpec& sp
 void run(TrainFlags flags) {
   amp::prepare_training_memory();
   apply(flags);
+  const auto threads = adaptive_threads(flags);
   flags.watch |= !flags.report.empty();
   flags.check();
   const std::optional<amp::Fp8Recipe> fp8 = read_fp8_recipe(flags.fp8_recipe, flags.options.precision);
@@ -524,7 +535,7 @@ void run(TrainFlags flags) {
                          spec);
   }
   if (budgeted) budgeted->peak_bytes = meter->peak_bytes() + budgeted->data_bytes;
-  show(flags, spec, data.unit, trainer, outcome, accuracy, budgeted, eight_bits);
+  show(flags, spec, data.unit, trainer, outcome, accuracy, budgeted, eight_bits, threads.get());
 }
 
 void add_train(CLI::App& app) {

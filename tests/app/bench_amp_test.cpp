@@ -76,7 +76,7 @@ TEST(BenchAmp, TheUNetIsTheArticles) {
   torch::set_num_threads(1);
   auto options = quick({AmpNetwork::unet}, {"O2:bf16"});
   options.profile = true;
-  measure::CpuUsage now = {.processors = 4};
+  ulp::CpuUsage now = {.processors = 4};
   options.probe = [&] {  // others take all of two processors
     now.wall += 1;
     now.all += 2;

@@ -32,7 +32,7 @@ class Files : public ::testing::Test {
   BenchOptions options(double others_took) {
     BenchOptions options{.models = {model_.string(), engine_.string()}, .batches = {1, 2}, .threads = 1};
     options.measure = {.rounds = 1, .round_seconds = 0, .warmup_calls = 0, .attempts = 1};
-    options.measure.probe = [others_took, now = measure::CpuUsage{.processors = 2}]() mutable {
+    options.measure.probe = [others_took, now = CpuUsage{.processors = 2}]() mutable {
       now.wall += 1;
       now.all += 2 * others_took;
       return now;

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <random>
 #include <sstream>
+#include <thread>
 
 namespace ulp::test {
 
@@ -42,6 +43,12 @@ void write_split(const fs::path& folder, const std::string& prefix, int count, u
   write_file(folder / (prefix + "-labels-idx1-ubyte"), labels);
 }
 
+/// A command that trains would follow the machine, and tests compare bits. Processes of `ulp launch` share the cores.
+std::string fixed_threads(const std::string& args) {
+  if (args.starts_with("launch")) return "";
+  return "OMP_NUM_THREADS=" + std::to_string(std::max(1U, std::thread::hardware_concurrency())) + " ";
+}
+
 }  // namespace
 
 Workshop* WithLeNet5::shop_ = nullptr;
@@ -64,8 +71,8 @@ std::string bytes_of_hex(const std::string& digits) {
 }
 
 Outcome Workshop::ulp(const std::string& args, const std::string& before) const {
-  const std::string command = "cd '" + folder().string() + "' && " + before + " '" ULP_TOOL "' " + args +
-                              " >.stdout 2>.stderr </dev/null";
+  const std::string command = "cd '" + folder().string() + "' && " + before + " " + fixed_threads(args) +
+                              "'" ULP_TOOL "' " + args + " >.stdout 2>.stderr </dev/null";
   Outcome outcome;
   outcome.code = code_of(std::system(("bash -c \"" + command + "\"").c_str()));
   outcome.out = read_file(folder_ / ".stdout");
@@ -76,8 +83,8 @@ Outcome Workshop::ulp(const std::string& args, const std::string& before) const 
 pid_t Workshop::start(const std::string& args, const std::string& before) const {
   const pid_t process = ::fork();
   if (process != 0) return process;
-  const std::string command =
-      "cd '" + folder().string() + "' && " + before + "exec '" ULP_TOOL "' " + args + " >/dev/null 2>&1";
+  const std::string command = "cd '" + folder().string() + "' && " + before + fixed_threads(args) +
+                              "exec '" ULP_TOOL "' " + args + " >/dev/null 2>&1";
   ::execl("/bin/bash", "bash", "-c", command.c_str(), nullptr);
   ::_exit(127);
 }

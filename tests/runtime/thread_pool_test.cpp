@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "ulp/base/cpu_usage.h"
 #include "ulp/base/error.h"
 
 namespace ulp::runtime {
@@ -126,7 +127,6 @@ TEST(ThreadPool, AnExceptionReachesTheCallerAndThePoolGoesOn) {
 }
 
 TEST(ThreadPool, ChoosesAndChecksTheCount) {
-  EXPECT_GE(usable_cores(), 1);
   EXPECT_EQ(ThreadPool(0).workers(), usable_cores());
   EXPECT_THROW(ThreadPool(-1), Error);
   EXPECT_THROW(ThreadPool(1 << 20), Error);

@@ -43,7 +43,7 @@ struct ULP_API AmpBenchOptions {
   double attention_dropout = 0.1;  ///< above 0 LibTorch's CPU computes attention step by step
   bool profile = false;            ///< also where the time of one step goes
   uint64_t seed = 1;
-  measure::UsageProbe probe = {};  ///< of what others take of the processors; empty: the machine itself
+  UsageProbe probe = {};  ///< of what others take of the processors; empty: the machine itself
   /// Called before each part with what it is ("bert, bf16: memory"); may be empty.
   std::function<void(const std::string& part)> progress = {};
 

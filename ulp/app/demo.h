@@ -27,6 +27,8 @@ struct DemoOptions {
   std::string model = "resnet14";
   int64_t epochs = 3;
   uint64_t seed = 1;
+  /// Trains with amp::AdaptiveThreads: fewer threads where other programs compute.
+  bool adapt_threads = false;
   /// Called once the data are there and before the work begins; may be empty.
   std::function<void(const std::vector<DemoPart>&)> announce = {};
 };

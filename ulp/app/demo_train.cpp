@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <optional>
 
 #include "ulp/app/demo_parts.h"
+#include "ulp/amp/threads/adaptive_threads.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/measure/memory_meter.h"
 #include "ulp/models/registry.h"
@@ -89,6 +91,8 @@ Epoch TrainingRun::epoch() const {
 }
 
 std::vector<TrainingRun> train_all(const DemoData& data, const DemoOptions& options) {
+  std::optional<amp::AdaptiveThreads> threads;
+  if (options.adapt_threads) threads.emplace();
   train::TrainOptions train{
       .epochs = options.epochs, .max_steps = options.quick ? kQuickSteps : 0, .seed = options.seed};
   std::vector<Training> trainings;

@@ -13,9 +13,9 @@
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <thread>
 
 #include "ulp/app/launch_output.h"
+#include "ulp/base/cpu_usage.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/distributed/init.h"
@@ -67,8 +67,7 @@ std::vector<std::string> environment_of(int rank, const LaunchOptions& options, 
                                   "TORCHELASTIC_USE_AGENT_STORE=True",
                                   "TORCHELASTIC_RESTART_COUNT=0"};
   if (std::getenv("OMP_NUM_THREADS") == nullptr) {
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    set.push_back("OMP_NUM_THREADS=" + std::to_string(std::max(1, cores / options.processes)));
+    set.push_back("OMP_NUM_THREADS=" + std::to_string(std::max(1, usable_cores() / options.processes)));
   }
   const auto is_set = [&](const std::string& entry) {
     const std::string name = entry.substr(0, entry.find('=') + 1);

@@ -33,7 +33,7 @@ struct RooflineOptions {
   int runs = 5;           ///< at least; see Repetitions
   bool quick = false;     ///< see measure::PeakOptions
   ModelShape shape = {};  ///< what a TorchScript file or a name does not say
-  measure::UsageProbe probe = {};  ///< of what others take of the processors; empty: the machine itself
+  UsageProbe probe = {};  ///< of what others take of the processors; empty: the machine itself
   std::function<void(const std::string& part)> progress = {};  ///< called before each part; may be empty
 };
 

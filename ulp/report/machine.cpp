@@ -1,6 +1,5 @@
 #include "ulp/report/machine.h"
 
-#include <sched.h>
 #include <sys/utsname.h>
 #include <torch/version.h>
 
@@ -8,8 +7,8 @@
 #include <fstream>
 #include <set>
 #include <sstream>
-#include <thread>
 
+#include "ulp/base/cpu_usage.h"
 #include "ulp/report/format.h"
 #include "ulp/version.h"
 
@@ -44,12 +43,6 @@ std::string instruction_sets() {
     if (have.count(name) != 0) out += (out.empty() ? "" : " ") + std::string(name);
   }
   return out;
-}
-
-int usable_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-  return static_cast<int>(std::thread::hardware_concurrency());
 }
 
 void add(std::vector<Fact>& facts, const char* name, const std::string& value) {

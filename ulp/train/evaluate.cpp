@@ -5,6 +5,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "ulp/amp/threads/adaptive_threads.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/lower/evaluate.h"
@@ -40,6 +41,7 @@ Accuracy evaluate(const Forward& forward, BatchStream& batches, const OnSamples&
   int64_t samples = 0;
   while (const auto batch = batches.next()) {
     check_interrupted();
+    amp::adapt_threads();
     const at::Tensor logits = forward(*batch);
     check_logits(logits, batch->targets, samples);
     accuracy.correct += logits.argmax(-1).eq(batch->targets).sum().item<int64_t>();

@@ -11,6 +11,7 @@
 
 #include "ulp/amp/autocast/autocast.h"
 #include "ulp/amp/autocast/precision.h"
+#include "ulp/amp/threads/adaptive_threads.h"
 #include "ulp/base/error.h"
 #include "ulp/base/fields_json.h"
 #include "ulp/base/interrupt.h"
@@ -308,6 +309,7 @@ void Trainer::observe(StepObserver* observer) {
 }
 
 StepInfo Trainer::step() {
+  amp::adapt_threads();
   State& s = *state_;
   StepInfo info{.step = s.next_step,
                 .epoch = s.next_step * s.options.accumulate / s.task.batches->batches(),

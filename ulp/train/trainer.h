@@ -62,7 +62,7 @@ class ULP_API Trainer {
   bool done() const { return next_step() >= total_steps(); }
   /// One step: forward and backward of `accumulate` batches, then the optimizer. A step that loss scaling
   /// skipped does not advance the learning rate. Throws ulp::Error when the loss is not finite;
-  /// weights and optimizer are as before the step then.
+  /// weights and optimizer are as before the step then. Calls amp::adapt_threads() first.
   StepInfo step();
   /// To be called when the masks of a pruned graph (ulp::prune::set_mask) have changed since the trainer was made: pruned
   /// weights stay where they are. Throws ulp::Error where the graph had none then.

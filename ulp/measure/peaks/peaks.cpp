@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <chrono>
 
+#include "ulp/base/cpu_usage.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/base/seconds_since.h"
 #include "ulp/measure/peaks/crew.h"
 #include "ulp/measure/peaks/memory_peaks.h"
-#include "ulp/runtime/engine/thread_pool.h"
 
 namespace ulp::measure {
 
@@ -85,7 +85,7 @@ void Peaks::raise(const Peaks& other) {
 Peaks measure_peaks(const PeakOptions& options) {
   const auto start = Clock::now();
   const Isa isa = isa_of(options.isa);
-  Peaks peaks{.threads = options.threads > 0 ? options.threads : runtime::usable_cores(),
+  Peaks peaks{.threads = options.threads > 0 ? options.threads : usable_cores(),
               .isa = kernels::to_string(isa)};
   QuietMeter quiet;
   quiet.begin();

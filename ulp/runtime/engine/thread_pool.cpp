@@ -1,18 +1,15 @@
 #include "ulp/runtime/engine/thread_pool.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <fstream>
 #include <mutex>
-#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "ulp/base/cpu_usage.h"
 #include "ulp/base/error.h"
 
 namespace ulp::runtime {
@@ -62,25 +59,7 @@ class WorkerScope {
   int worker_;
 };
 
-int quota_cores() {
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  std::string quota;
-  double period = 0;
-  if (!(file >> quota >> period) || quota == "max" || period <= 0) return kMaxThreads;
-  const double cores = std::strtod(quota.c_str(), nullptr) / period;
-  return cores >= 1 ? static_cast<int>(std::min<double>(cores + 0.5, kMaxThreads)) : 1;
-}
-
 }  // namespace
-
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  const int allowed = ::sched_getaffinity(0, sizeof(set), &set) == 0
-                          ? CPU_COUNT(&set)
-                          : static_cast<int>(std::thread::hardware_concurrency());
-  return std::clamp(std::min(allowed, quota_cores()), 1, kMaxThreads);
-}
 
 /// Which tasks of a run are still to be had, in one word: those from `begin` to `end`. The owner takes them from the front,
 /// others from the back. Whoever exchanges the word has a task of the run that goes on, however long ago it was read: words
@@ -190,7 +169,7 @@ ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
   if (threads < 0 || threads > kMaxThreads) {
     fail("runtime.ThreadPool", "expected 0 (one per core) to ", kMaxThreads, " threads, got ", threads);
   }
-  state_->workers = threads == 0 ? usable_cores() : threads;
+  state_->workers = threads == 0 ? std::min(usable_cores(), kMaxThreads) : threads;
   state_->shares = std::vector<Share>(static_cast<size_t>(state_->workers));
   state_->threads.reserve(static_cast<size_t>(state_->workers - 1));
   try {

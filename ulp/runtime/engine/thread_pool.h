@@ -9,9 +9,6 @@
 
 namespace ulp::runtime {
 
-/// Cores this process may use (its affinity, limited by a control group's quota), at least 1.
-ULP_API int usable_cores();
-
 /// The calling thread and threads - 1 parked workers. Tasks are split into contiguous ranges, one per worker; who is done
 /// with his own takes from those of others, so that run() never waits for a worker that has not woken up. Several threads
 /// may call run(): they take turns. A task that calls run() again has it done on its own worker. The first exception of a
