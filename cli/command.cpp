@@ -75,10 +75,7 @@ CLI::App* add_command(CLI::App& app, const std::string& name, const std::string&
                       const std::string& examples, CommonFlags& flags) {
   CLI::App* command = app.add_subcommand(name, description);
   command->add_flag("--json", flags.json, "Print the result as JSON on stdout");
-  command
-      ->add_option(
-          "--threads", flags.threads,
-          "Threads to compute with (0: one per core; training takes fewer where other programs compute)")
+  command->add_option("--threads", flags.threads, "Threads to compute with (0: one per core)")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command->footer("Examples:\n" + examples);
@@ -91,6 +88,13 @@ void apply(const CommonFlags& flags) {
 
 bool has_fixed_threads(const CommonFlags& flags) {
   return flags.threads > 0 || std::getenv("OMP_NUM_THREADS") != nullptr;
+}
+
+void say_threads_follow(CLI::App& command) {
+  command.get_option("--threads")
+      ->description(
+          "Threads to compute with (0: as OMP_NUM_THREADS has it, else one a core and fewer while other "
+          "programs compute)");
 }
 
 std::unique_ptr<amp::AdaptiveThreads> adaptive_threads(const CommonFlags& flags) {

@@ -39,6 +39,7 @@ void add_demo(CLI::App& app) {
       "report",
       "  ulp demo\n  ulp demo --quick --out /tmp/demo\n  ulp demo --model resnet20 --epochs 10 --json\n",
       *flags);
+  say_threads_follow(*command);
   command->add_flag("--quick", flags->quick, "A few hundred steps: under a minute");
   command->add_option("-o,--out", flags->out, "Folder for model, engines, report.json and report.html")
       ->capture_default_str();

@@ -228,6 +228,7 @@ void add_distill(CLI::App& app) {
       "  ulp distill teacher.ulp --student lenet5 --labels 0.1 --hard-labels 0.9 --out student.safetensors\n"
       "  ulp distill --student resnet8 --peer resnet14 --out student.safetensors\n",
       *flags);
+  say_threads_follow(*command);
   add_distill_flags(*command, *flags);
   command->callback([flags] { run(*flags); });
 }

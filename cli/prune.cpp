@@ -152,6 +152,7 @@ void add_prune(CLI::App& app) {
                   "  ulp prune model.safetensors --score taylor --sweep 0.5,0.2,0.1 --report .\n"
                   "  ulp prune model.safetensors --pattern n_m --n 2 --m 4 --out sparse.safetensors\n",
                   *flags);
+  say_threads_follow(*command);
   add_prune_flags(*command, *flags);
   command->callback([flags] { run(*flags); });
 }

@@ -257,6 +257,7 @@ void add_quantize(CLI::App& app) {
                   "  ulp quantize lstm.safetensors --mode dynamic --data book.txt --out lstm.ulp\n"
                   "  ulp quantize --explain \"1.5,-2;0.3,4\" --bits 4 --signed --symmetric --restricted\n",
                   *flags);
+  say_threads_follow(*command);
   add_quantize_flags(*command, *flags);
   command->callback([flags, command] {
     flags->data_given = command->count("--data") > 0;

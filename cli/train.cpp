@@ -554,6 +554,7 @@ void add_train(CLI::App& app) {
                   "  ulp launch -n 2 ulp train --data book.txt --parallel pipeline --micro-batches 8\n"
                   "  ulp train --precision fp32 --watch --watch-every 64 --report watch.html\n",
                   *flags);
+  say_threads_follow(*command);
   add_train_flags(*command, *flags);
   command->callback([flags] { run(*flags); });
 }

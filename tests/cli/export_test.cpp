@@ -110,7 +110,9 @@ TEST_F(Export, SaysWhichSizesOfImagesItFixes) {
   const Outcome free = shop_->ulp("export images.onnx --size H=64 --out free.onnx");
   ASSERT_EQ(free.code, 0) << free.err;
   EXPECT_EQ(free.out.find(line), std::string::npos) << free.out;
-  EXPECT_EQ(shop_->ulp("export m.safetensors --out m.onnx").out.find("is fixed at"), std::string::npos);
+  const Outcome own = shop_->ulp("export m.safetensors --out m.onnx");
+  ASSERT_EQ(own.code, 0) << own.err;
+  EXPECT_EQ(own.out.find("is fixed at"), std::string::npos) << own.out;
 }
 
 TEST_F(Export, WritesCoreMlPackages) {

@@ -42,9 +42,9 @@ bool has_lstm(c10::ScalarType dtype) {
   }
 }
 
-OpPolicy exceptions(bool lstm, c10::ScalarType dtype) {
+OpPolicy make_exceptions(c10::ScalarType dtype) {
   OpPolicy policy;
-  if (!lstm) policy.set("aten::mkldnn_rnn_layer", Cast::fp32);
+  if (!has_lstm(dtype)) policy.set("aten::mkldnn_rnn_layer", Cast::fp32);
   if (computes_wide(dtype)) {
     for (const char* op : wide_products()) policy.set(op, Cast::lower_precision);
   }
@@ -55,9 +55,8 @@ OpPolicy exceptions(bool lstm, c10::ScalarType dtype) {
 /// layers where oneDNN has none in that dtype (bf16 without AVX-512, fp16 where oneDNN has it for inference alone), which ends
 /// in an error: such layers run in fp32. Products whose instructions are not there are computed in fp32.
 const OpPolicy* exceptions(c10::DeviceType device, c10::ScalarType dtype) {
-  static const OpPolicy bf16 = exceptions(has_lstm(c10::kBFloat16), c10::kBFloat16),
-                        fp16 = exceptions(has_lstm(c10::kHalf), c10::kHalf);
   if (device != c10::kCPU || c10::is_privateuse1_backend_registered()) return nullptr;
+  static const OpPolicy bf16 = make_exceptions(c10::kBFloat16), fp16 = make_exceptions(c10::kHalf);
   const OpPolicy& policy = dtype == c10::kBFloat16 ? bf16 : fp16;
   return policy.rules().empty() ? nullptr : &policy;
 }

@@ -40,6 +40,15 @@ const Active& active_on(size_t device) {
   return policies == nullptr ? none : policies->devices[device];
 }
 
+/// Exceptions from LibTorch's lists hold where LibTorch's own switch is on, and for the type that it says: what runs inside of the
+/// guard may have changed both.
+bool is_on(const Active& active, c10::DeviceType device) {
+  return active.use != PolicyUse::exceptions || at::autocast::is_autocast_enabled(device);
+}
+c10::ScalarType dtype_on(const Active& active, c10::DeviceType device) {
+  return active.use == PolicyUse::exceptions ? at::autocast::get_autocast_dtype(device) : active.dtype;
+}
+
 std::optional<size_t> index_of(c10::DeviceType device) {
   for (size_t i = 0; i < kDevices.size(); ++i) {
     if (kDevices[i] == device) return i;
@@ -76,7 +85,7 @@ class PolicyKernel final : public c10::OperatorKernel {
     const size_t count = op.schema().arguments().size();
     const c10::ArrayRef<c10::IValue> args(stack->data() + (stack->size() - count), count);
     const Call call = look_at(args);
-    if (call.use == PolicyUse::as_given && wide_product(op, *stack)) return;
+    if (call.use == PolicyUse::as_given && lacks_instructions(args) && wide_product(op, *stack)) return;
     const bool left_to_libtorch = call.use == PolicyUse::as_given ||
                                   (call.use == PolicyUse::exceptions && call.cast == Cast::lower_precision &&
                                    libtorch::PlainKernels::wanted());
@@ -112,6 +121,11 @@ class PolicyKernel final : public c10::OperatorKernel {
     PolicyUse use = PolicyUse::lists;
   };
 
+  static bool lacks_instructions(c10::ArrayRef<c10::IValue> args) {
+    return args[0].isTensor() && args[0].toTensor().defined() &&
+           computes_wide(args[0].toTensor().scalar_type());
+  }
+
   /// The device is that of the first tensor that could be cast on a device with a policy.
   Call look_at(c10::ArrayRef<c10::IValue> args) const {
     Call call;
@@ -124,6 +138,7 @@ class PolicyKernel final : public c10::OperatorKernel {
       if (!chosen) {
         const auto device = index_of(tensor.device().type());
         if (!device || active_on(*device).rule(slot_) == Cast::leave) return false;
+        if (!is_on(active_on(*device), tensor.device().type())) return false;
         chosen = &active_on(*device);
         call.cast = chosen->rule(slot_);
         call.device = tensor.device().type();
@@ -134,7 +149,7 @@ class PolicyKernel final : public c10::OperatorKernel {
       return call.cast != Cast::widest;
     });
     if (chosen) call.use = chosen->use;
-    if (call.cast == Cast::lower_precision) call.to = chosen->dtype;
+    if (call.cast == Cast::lower_precision) call.to = dtype_on(*chosen, call.device);
     if (call.cast == Cast::widest) call.to = *widest;
     return call;
   }
@@ -268,10 +283,11 @@ ActiveRule active_rule(std::string_view target, c10::DeviceType device) {
   if (!index) return {};
   const Active& here = active_on(*index);
   const bool libtorch = at::autocast::is_autocast_enabled(device);
-  if (here.any && here.use != PolicyUse::as_given && !c10::impl::tls_is_dispatch_key_excluded(kKey)) {
+  if (here.any && here.use != PolicyUse::as_given && is_on(here, device) &&
+      !c10::impl::tls_is_dispatch_key_excluded(kKey)) {
     const auto slot = Ops::instance().find(target);
     const Cast cast = slot ? here.rule(*slot) : Cast::leave;
-    if (cast != Cast::leave || !libtorch) return {true, cast, here.dtype};
+    if (cast != Cast::leave || !libtorch) return {true, cast, dtype_on(here, device)};
   }
   if (!libtorch) return {};
   const OpPolicy& lists = device == c10::kCPU ? OpPolicy::libtorch_cpu() : OpPolicy::cuda_like();
