@@ -118,19 +118,28 @@ TEST(LowerErrors, IntegersOfARunThatF32DoesNotHold) {
   const Tensor most = torch::tensor({{16777216, -16777216, 5}, {1, 2, 3}}, torch::kLong),
                beyond = most.clone();
   beyond[1][1] = 16777217;
+  const Tensor first = torch::zeros({2, 1}, torch::kLong);
   const std::vector<Body> counting = {
-      [](const Tensor& ids) { return (ids > 5).to(torch::kFloat); },
+      [](const Tensor& ids) { return (ids > ids.slice(1, 0, 1)).to(torch::kFloat); },
       [](const Tensor& ids) { return ids % 7; }, [](const Tensor& ids) { return ids.slice(1, 0, 2) + 0; },
-      [](const Tensor& ids) { return ids.slice(1, 1, 3).eq(3).to(torch::kFloat); }};
+      [=](const Tensor& ids) { return ids.scatter(1, first, 7); },
+      [](const Tensor& ids) { return std::get<0>(ids.sort(1)); }};
   for (const Body& body : counting) {
     const auto module = captured_body(body, example);
     runtime::Engine engine(lower(*module));
     EXPECT_TRUE(run_engine(engine, most).to(torch::kLong).equal(module->forward(most).to(torch::kLong)));
     expect_words(error_of([&] { run_engine(engine, beyond); }), {"16777216", "16777217", "element"});
   }
-  const auto casting = captured_body([](const Tensor& ids) { return ids.to(torch::kFloat) * 0.5; }, example);
-  runtime::Engine engine(lower(*casting));
-  EXPECT_TRUE(run_engine(engine, beyond).equal(casting->forward(beyond)));
+  const std::vector<Body> rounding = {
+      [](const Tensor& ids) { return ids.to(torch::kFloat) * 0.5; },
+      [](const Tensor& ids) { return (ids > 5).to(torch::kFloat); },
+      [](const Tensor& ids) { return ids.slice(1, 1, 3).eq(3).to(torch::kFloat); },
+      [](const Tensor& ids) { return ids.to(torch::kFloat) * ids.ne(16777215).to(torch::kFloat); }};
+  for (const Body& body : rounding) {
+    const auto module = captured_body(body, example);
+    runtime::Engine engine(lower(*module));
+    EXPECT_TRUE(run_engine(engine, beyond).equal(module->forward(beyond)));
+  }
 }
 
 TEST(LowerErrors, WrongInputSizesForAnEngine) {

@@ -159,6 +159,14 @@ bool counts(const Node& node) {
   return truth && !reads.empty() && std::ranges::all_of(reads, whole);
 }
 
+/// Whether it compares with a number of fewer than 2^24: an integer beyond stays beyond it when it is rounded.
+bool compares_with_less(const Node& node) {
+  const bool truth = node.output()->meta && node.output()->meta->dtype == at::kBool;
+  const std::optional<double> with =
+      has_arg(node, "other") && !node.arg("other").is_value() ? number_arg(node, "other") : std::nullopt;
+  return truth && with && std::abs(*with) < static_cast<double>(kExactInFloat);
+}
+
 /// Steps compute in f32, which does not hold all integers beyond.
 void expect_exact(const Node& node, double largest) {
   if (counts(node) && largest > static_cast<double>(kExactInFloat)) {
@@ -187,7 +195,7 @@ Step PointwiseWriter::step() {
   if (!ends) call(PointwiseOp::add, {last, number(0)});
   if (step_.inputs.empty()) unsupported(node, "expected an operand that depends on the model's inputs");
   step_.name = node.name();
-  step_.attributes = runtime::PointwiseAttributes{std::move(program_), counts_};
+  step_.attributes = runtime::PointwiseAttributes{std::move(program_), exact_};
   return std::move(step_);
 }
 
@@ -217,8 +225,10 @@ Operand PointwiseWriter::value(const Node& node, const Value* value) {
   const at::Tensor fixed = builder_.graph().attribute_tensor(value);
   if (fixed.defined()) return constant(node, fixed, value->producer->target());
   const Form form = builder_.form_of(node, value);
-  counts_ |= counts(node) && (form.type == DataType::i32 || form.type == DataType::i64);
-  return input(builder_.as(node, value, form));
+  const Operand read = input(builder_.as(node, value, form));
+  const bool integers = form.type == DataType::i32 || form.type == DataType::i64;
+  if (integers && counts(node) && !compares_with_less(node)) exact_ |= int64_t{1} << read.index;
+  return read;
 }
 
 Operand PointwiseWriter::reshaped(const Node& node, std::string_view name, std::vector<int64_t> shape) {

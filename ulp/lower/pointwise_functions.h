@@ -40,7 +40,7 @@ class PointwiseWriter {
   std::vector<const graph::Node*> inside_;
   std::vector<std::pair<const graph::Value*, Operand>> made_;
   runtime::PointwiseText program_;
-  bool counts_ = false;  ///< a node that counts reads integers of the step's inputs
+  int64_t exact_ = 0;  ///< PointwiseAttributes::exact_inputs
   runtime::Step step_{.op = runtime::Op::pointwise};
 };
 

@@ -16,7 +16,7 @@ using runtime::Step;
 
 namespace {
 
-/// The numbers of a value in f32, integers too.
+/// The numbers of a value in f32, integers too; a run with one that f32 does not hold is refused.
 int32_t numbers_of(Builder& builder, const Node& node, const Value* value) {
   if (!holds_integers(builder, node, value)) return builder.as(node, value, {});
   runtime::PointwiseText program;
@@ -24,7 +24,7 @@ int32_t numbers_of(Builder& builder, const Node& node, const Value* value) {
                                {{.kind = runtime::PointwiseOperand::Kind::input},
                                 {.kind = runtime::PointwiseOperand::Kind::number}}});
   Step step = step_of(Op::pointwise, node);
-  step.attributes = runtime::PointwiseAttributes{.program = std::move(program)};
+  step.attributes = runtime::PointwiseAttributes{.program = std::move(program), .exact_inputs = 1};
   step.inputs = {builder.as(node, value, held_form(builder, node, value))};
   return builder.emit(std::move(step), value->name + ".f32", {}, shape_of(node, *value));
 }

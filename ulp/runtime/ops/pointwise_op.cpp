@@ -2,6 +2,7 @@
 #include "ulp/runtime/ops/pointwise_op.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ulp/kernels/pointwise/pointwise.h"
 #include "ulp/runtime/ops/ids.h"
@@ -180,14 +181,15 @@ class PointwiseRunner final : public Runner {
         isa_(isa) {
     for (size_t i = 0; i < constant_count(view); ++i)
       constants_.push_back(floats_of(*view.constant(role_of(i).c_str())));
-    for (size_t i = 0; i < inputs_ && view.attributes<PointwiseAttributes>().counts; ++i) {
+    const int64_t exact = view.attributes<PointwiseAttributes>().exact_inputs;
+    for (size_t i = 0; i < inputs_; ++i) {
       const DataType type = view.input(i).type;
-      if (type == DataType::i32 || type == DataType::i64) counted_.push_back(i);
-      integers_.push_back(view.input(i));
+      const bool integers = type == DataType::i32 || type == DataType::i64;
+      if (integers && (exact >> i & 1) != 0) exact_.emplace_back(i, view.input(i));
     }
   }
   void run(const RunArgs& args) const override {
-    for (const size_t i : counted_) look_at_integers(args, i);
+    for (const auto& [i, info] : exact_) look_at_integers(args, i, info);
     std::array<const void*, kMaxPointwiseInputs> pointers;
     std::copy(args.inputs.begin(), args.inputs.end(), pointers.begin());
     for (size_t i = 0; i < constants_.size(); ++i) pointers[inputs_ + i] = constants_[i].data();
@@ -200,8 +202,7 @@ class PointwiseRunner final : public Runner {
 
  private:
   /// Reports the first integer of an input that f32 does not hold.
-  void look_at_integers(const RunArgs& args, size_t input) const {
-    const TensorInfo& x = integers_[input];
+  void look_at_integers(const RunArgs& args, size_t input, const TensorInfo& x) const {
     for (int64_t i = 0, count = element_count(x, args.batch); i < count; ++i) {
       const int64_t integer = id_at(x.type, args.inputs[input], i);
       if (integer >= -kMostExact && integer <= kMostExact) continue;
@@ -234,8 +235,7 @@ class PointwiseRunner final : public Runner {
   kernels::Pointwise kernel_;
   kernels::Isa isa_;
   std::vector<std::vector<float>> constants_;
-  std::vector<size_t> counted_;       ///< inputs whose integers have to be exact
-  std::vector<TensorInfo> integers_;  ///< all inputs, where the step counts
+  std::vector<std::pair<size_t, TensorInfo>> exact_;  ///< inputs whose integers have to be exact
 };
 
 StepWork pointwise_work(const StepView& view, int64_t batch) {

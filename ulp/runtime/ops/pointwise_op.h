@@ -50,13 +50,13 @@ struct ULP_API PointwiseText {
 /// The program of a pointwise step.
 struct PointwiseAttributes {
   PointwiseText program;
-  /// Integers that it reads count or are compared as integers. A run with one that f32 does not hold is refused; without this
-  /// they are rounded, as a cast to a float does.
-  bool counts = false;
+  /// Bit i: the integers of input i count, or are compared as integers. A run with one that f32 does not hold is refused. Those
+  /// of other inputs are rounded, as a cast to a float does.
+  int64_t exact_inputs = 0;
 
   void visit_fields(FieldVisitor& visit) {
     visit({.name = "program"}, program);
-    visit({.name = "counts"}, counts);
+    visit({.name = "exact_inputs", .min = 0, .max = (1 << kernels::kMaxPointwiseInputs) - 1}, exact_inputs);
   }
   bool operator==(const PointwiseAttributes&) const = default;
 };
