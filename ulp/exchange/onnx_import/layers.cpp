@@ -62,7 +62,8 @@ void pad_to_shape(Call& call, const Tensor& x, Window& window, const Sizes& more
     const int64_t all =
         window.strides[d] * (x.size(static_cast<int64_t>(d) + 2) - 1) + more[d] + reach_of(window, d);
     const int64_t total = all - shape[d];
-    if (total < 0) {  // what is missing comes behind
+    if (total < 0) {  // what is missing comes behind, and attribute 'pads' is not asked
+      window.before[d] = 0;
       window.behind[d] = total;
       continue;
     }
