@@ -60,4 +60,38 @@ TEST(Pt2Sizes, ProductsAreRead) {
   EXPECT_TRUE(torch::equal(module->forward_all({x}).at(0), x.mul(2)));
 }
 
+/// The runs that look for such numbers leave the tensors of the program alone.
+TEST(Pt2Sizes, BuffersThatAProgramWritesInPlaceStartAsTheyWereStored) {
+  auto net = std::make_shared<ulp::test::FunctionNet>();
+  const at::Tensor count = net->register_buffer("count", torch::zeros({1}));
+  net->body = [=](const at::Tensor& x) { return x.mul(2).slice(1, 0, x.size(0) * 6).add(count.add(1.0)); };
+  const ulp::test::TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "model.pt2";
+  ulp::exchange::export_pt2(*ulp::test::captured_net(net, torch::ones({2, 6})), path);
+  auto entries = ulp::test::pt2_entries(path);
+  nlohmann::json program = nlohmann::json::parse(entries.at("models/model.json"));
+  int in_place = 0, numbers = 0;
+  for (nlohmann::json& node : program["graph_module"]["graph"]["nodes"]) {
+    const std::string target = node["target"], add = "torch.ops.aten.add.";
+    if (target.starts_with(add) && !node["inputs"][1]["arg"].contains("as_tensor")) {
+      node["target"] = "torch.ops.aten.add_." + target.substr(add.size());
+      ++in_place;
+    } else if (target == "_operator.mul") {
+      node["target"] = "torch.sym_max";  // so that the numbers are looked at
+      node["inputs"][1]["arg"] = {{"as_int", -6}};
+      ++numbers;
+    }
+  }
+  ASSERT_EQ(in_place, 1);
+  ASSERT_EQ(numbers, 1);
+  entries["models/model.json"] = program.dump();
+  ulp::test::write_pt2(path, entries);
+  const auto module = ulp::exchange::import_pt2(path);
+  const at::Tensor kept = module->named_buffers()["count"], x = torch::randn({5, 6});
+  EXPECT_TRUE(torch::equal(kept, torch::zeros({1})));
+  for (const double times : {1, 2})
+    EXPECT_TRUE(torch::equal(module->forward_all({x}).at(0), x.mul(2).slice(1, 0, 5).add(times))) << times;
+  EXPECT_TRUE(torch::equal(kept, torch::full({1}, 2.0)));
+}
+
 }  // namespace

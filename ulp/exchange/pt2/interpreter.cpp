@@ -285,6 +285,18 @@ void Interpreter::follow(const ProgramNode& node, bool is_random) {
   data_.insert(made.begin(), made.end());
 }
 
+void Interpreter::show_written(const c10::FunctionSchema& schema,
+                               const std::vector<IValue>& arguments) const {
+  if (!before_write_) return;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
+    if (alias == nullptr || !alias->isWrite()) continue;
+    if (arguments[i].isTensor()) before_write_(arguments[i].toTensor());
+    if (!arguments[i].isTensorList()) continue;
+    for (const at::Tensor& one : arguments[i].toTensorVector()) before_write_(one);
+  }
+}
+
 void Interpreter::call(const ProgramNode& node, Values& values) {
   const c10::OperatorHandle handle = find_operator(node);
   const c10::FunctionSchema& schema = handle.schema();
@@ -309,6 +321,7 @@ void Interpreter::call(const ProgramNode& node, Values& values) {
               listed, " more");
   listed_ += listed;
   const bool random = graph::is_random(schema);
+  show_written(schema, stack);
   handle.callBoxed(stack);
   keep(node, stack, values);
   follow(node, random);

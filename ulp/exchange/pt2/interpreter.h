@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/function_schema.h>
 
+#include <functional>
 #include <set>
 #include <string>
 #include <utility>
@@ -28,9 +29,13 @@ class Interpreter {
   Interpreter(const Program& program, const std::vector<std::pair<std::string, graph::Attribute>>& tensors,
               bool training, int64_t most_bytes);
 
-  /// forward() adds the calls of functions of numbers whose values are needed (needed_numbers()), in order, and writes nothing
-  /// back to tensors.
-  void record(std::vector<NumberCall>& calls) { calls_ = &calls; }
+  /// forward() adds the calls of functions of numbers whose values are needed (needed_numbers()), in order, and
+  /// makes none of the program's updates when it ends. `before_write` is shown each tensor that a call says it
+  /// writes to.
+  void record(std::vector<NumberCall>& calls, std::function<void(const at::Tensor&)> before_write) {
+    calls_ = &calls;
+    before_write_ = std::move(before_write);
+  }
 
   /// The results in order. Throws FileError that names the node.
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs);
@@ -43,6 +48,7 @@ class Interpreter {
   void check_sizes(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& arguments,
                    const ProgramNode& node, const Values& values) const;
   void follow(const ProgramNode& node, bool is_random);
+  void show_written(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& arguments) const;
   void call_without_gradients(const ProgramNode& node, Values& values, int depth);
   c10::IValue argument(const ProgramNode& node, const c10::Argument& wanted, const Values& values) const;
   void keep(const ProgramNode& node, const std::vector<c10::IValue>& results, Values& values);
@@ -56,6 +62,7 @@ class Interpreter {
   double bytes_ = 0;
   size_t nodes_ = 0;
   std::vector<NumberCall>* calls_ = nullptr;
+  std::function<void(const at::Tensor&)> before_write_ = {};
   std::set<std::string> needed_ = {};  // of the graph that runs, where calls are recorded
   std::set<std::string> data_ =
       {};               // tensors that follow inputs, parameters, updated buffers, random numbers

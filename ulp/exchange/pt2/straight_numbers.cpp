@@ -95,6 +95,51 @@ void check(const std::array<const NumberCall*, 3>& calls, const FreeAxis& axis) 
   }
 }
 
+/// The numbers of the program's tensors as they are now, which runs of it write to in place.
+class TensorsBefore {
+ public:
+  explicit TensorsBefore(const std::vector<std::pair<std::string, graph::Attribute>>& tensors)
+      : tensors_(tensors), saved_(tensors.size()) {
+    for (size_t i = 0; i < saved_.size(); ++i) {
+      if (tensors_[i].second.kind == graph::Attribute::Kind::buffer) save(i);
+    }
+  }
+  ~TensorsBefore() {
+    try {
+      restore();
+    } catch (const std::exception&) {
+      // An error is on its way already: of the run, or of the first try to restore.
+    }
+  }
+  TensorsBefore(const TensorsBefore&) = delete;
+  TensorsBefore& operator=(const TensorsBefore&) = delete;
+
+  /// Parameters are seldom written, and large: they are kept when a call is about to write to them.
+  void before_write(const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.has_storage()) return;
+    for (size_t i = 0; i < saved_.size(); ++i) {
+      if (!saved_[i].defined() && tensors_[i].second.tensor.is_alias_of(tensor)) save(i);
+    }
+  }
+
+  /// Gives the tensors these numbers back.
+  void restore() const {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < saved_.size(); ++i) {
+      if (saved_[i].defined()) tensors_[i].second.tensor.detach().copy_(saved_[i]);
+    }
+  }
+
+ private:
+  void save(size_t i) {
+    const at::NoGradGuard no_grad;
+    saved_[i] = tensors_[i].second.tensor.detach().clone();
+  }
+
+  const std::vector<std::pair<std::string, graph::Attribute>>& tensors_;
+  std::vector<at::Tensor> saved_;
+};
+
 }  // namespace
 
 std::set<std::string> needed_numbers(const ProgramGraph& graph) {
@@ -115,11 +160,13 @@ void check_straight_numbers(const Program& program,
                             const Inputs& inputs, int64_t most_bytes) {
   if (!has_suspects(program.graph)) return;
   const at::NoGradGuard no_grad;
+  TensorsBefore before(tensors);
   const auto calls_at = [&](const std::vector<at::Tensor>& examples) {
     std::vector<NumberCall> calls;
     Interpreter interpreter(program, tensors, /*training=*/false, most_bytes);
-    interpreter.record(calls);
+    interpreter.record(calls, [&](const at::Tensor& written) { before.before_write(written); });
     interpreter.forward(examples);
+    before.restore();
     return calls;
   };
   const std::vector<NumberCall> base = calls_at(inputs.examples);
