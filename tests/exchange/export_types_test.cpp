@@ -142,6 +142,25 @@ TEST(ExportTypes, NumbersBesideWholeNumbersHaveAllTheirBits) {
   EXPECT_EQ(bounds, (std::multiset<int64_t>{-kOdd, kOdd}));
 }
 
+TEST(ExportTypes, NumbersOfTwoTypesAreComparedInTheirCommonOne) {
+  const at::Tensor x = torch::tensor({1.0001F, 0.5F, 0.9999F, 0.25F}).view({2, 2});
+  const std::vector<std::pair<std::string, TypedBody>> bodies = {
+      {"half < float", [](const at::Tensor& v) { return at::lt(v.to(torch::kHalf), v); }},
+      {"float > half", [](const at::Tensor& v) { return at::gt(v, v.to(torch::kHalf)); }},
+      {"half < float without dimensions",
+       [](const at::Tensor& v) { return at::lt(v.to(torch::kHalf), at::amax(v)); }}};
+  for (const auto& [name, body] : bodies) expect_same_elements(name, body, x);
+  const auto casts = [&](size_t body) {
+    std::vector<int64_t> types;
+    for (const ReadNode& node : onnx_of(bodies[body].second, x).of("Cast"))
+      types.push_back(node.attributes.at("to").i);
+    return types;
+  };
+  constexpr int64_t kFloat32 = 1, kFloat16 = 10;
+  EXPECT_EQ(casts(0), (std::vector<int64_t>{kFloat16, kFloat32}));
+  EXPECT_EQ(casts(2), (std::vector<int64_t>{kFloat16, kFloat16}));
+}
+
 TEST(ExportTypes, ASquareRootIsNoPower) {
   const at::Tensor x = torch::tensor({-std::numeric_limits<float>::infinity(), 2.F}).view({2, 1});
   const TypedBody root = [](const at::Tensor& v) { return at::pow(v, 0.5); };

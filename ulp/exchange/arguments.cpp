@@ -1,6 +1,7 @@
 #include "ulp/exchange/arguments.h"
 
 #include <ATen/core/function_schema.h>
+#include <ATen/native/TypeProperties.h>
 
 #include <algorithm>
 #include <cmath>
@@ -187,18 +188,21 @@ void check_softplus(const graph::Node& node) {
 }
 
 at::ScalarType common_type(const graph::Node& node) {
-  std::optional<at::ScalarType> found;
+  // LibTorch's state of a promotion: tensors, tensors without dimensions, numbers.
+  at::native::ResultTypeState state;
   for (const Argument& arg : node.args) {
-    if (!arg.is_value()) continue;
-    const at::ScalarType type = type_of(*arg.value);
-    if (!found || (at::isFloatingType(type) && !at::isFloatingType(*found))) found = type;
-    if (!at::isFloatingType(*found)) found = c10::promoteTypes(*found, type);
+    if (arg.is_value()) {
+      const bool scalar = arg.value->meta && arg.value->meta->sizes.empty();
+      at::ScalarType& kept = scalar ? state.zeroResult : state.dimResult;
+      const at::ScalarType type = type_of(*arg.value);
+      kept = kept == at::ScalarType::Undefined ? type : c10::promoteTypes(kept, type);
+    } else if (arg.kind == Argument::Kind::literal && arg.literal.isScalar()) {
+      state = at::native::update_result_type_state(arg.literal.toScalar(), state);
+    } else if (arg.kind == Argument::Kind::batch) {
+      state = at::native::update_result_type_state(c10::Scalar(int64_t{1}), state);
+    }
   }
-  const at::ScalarType type = found.value_or(at::kFloat);
-  const bool whole = !at::isFloatingType(type);
-  for (const Argument& arg : node.args) {
-    if (whole && arg.kind == Argument::Kind::literal && arg.literal.isDouble()) return at::kFloat;
-  }
+  const at::ScalarType type = at::native::result_type(state);
   return type == at::kBool ? at::kLong : type;
 }
 

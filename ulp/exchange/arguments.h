@@ -77,7 +77,8 @@ Bounds bounds_of(const graph::Node& node);
 /// LibTorch's is linear where the rest is not below f32's rounding.
 void check_softplus(const graph::Node& node);
 
-/// The type in which two operands are compared: a floating one where there is one.
+/// The type in which two operands are compared, as at::result_type() promotes: tensors without dimensions and
+/// numbers count by their category. Truth values are compared as int64.
 at::ScalarType common_type(const graph::Node& node);
 /// Dimensions of `x` that a reduction names; all where it names none.
 std::vector<int64_t> reduced_dims(const graph::Node& node, const graph::Value& x);
