@@ -31,10 +31,11 @@ ViewKey view_of(const at::Tensor& tensor) {
   return {tensor.scalar_type(), tensor.storage_offset(), tensor.sizes().vec(), tensor.strides().vec()};
 }
 
-/// The tensor on the CPU, in memory without gaps.
+/// The tensor on the CPU, in memory without gaps, by the strides that meta() says. Between devices LibTorch
+/// keeps the order of the strides, also where it closes gaps.
 at::Tensor compact(const at::Tensor& tensor) {
-  const at::Tensor here = tensor.detach().to(at::kCPU);
-  return here.is_non_overlapping_and_dense() ? here : here.contiguous();
+  const at::Tensor plain = tensor.detach();
+  return (plain.is_non_overlapping_and_dense() ? plain : plain.contiguous()).to(at::kCPU);
 }
 
 const void* memory_of(const at::Tensor& tensor) {
