@@ -119,6 +119,33 @@ TEST(ExportTypes, OneSidedClampsLetInfinitiesPass) {
   }
 }
 
+TEST(ExportTypes, InfiniteBoundsThatNoNumberIsWithinStay) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const at::Tensor x = torch::tensor({-std::numeric_limits<float>::infinity(), 2.F, 1.F, -1.F}).view({2, 2});
+  expect_same_elements(
+      "above", [=](const at::Tensor& v) { return at::clamp_min(v, kInfinity); }, x);
+  expect_same_elements(
+      "below", [=](const at::Tensor& v) { return at::clamp_max(v, -kInfinity); }, x);
+}
+
+/// Carried in int32, elements of 8 bits lie beside the number that LibTorch makes of -1.
+TEST(ExportTypes, NumbersBesideCarriedElementsWrapAsThey) {
+  const std::vector<TypedBody> bodies = {[](const at::Tensor& v) { return at::gt(v, -1); },
+                                         [](const at::Tensor& v) { return at::clamp_min(v, -1); },
+                                         [](const at::Tensor& v) { return at::where(v > 3, v, -1); }};
+  const at::Tensor x = whole_numbers(at::kByte);
+  for (const TypedBody& body : bodies) {
+    const auto file = read_tflite(exchange::export_tflite(*captured_function(body, x), {.batch = x.size(0)}));
+    std::multiset<int32_t> numbers;
+    for (const TfliteTensor& tensor : file->tensors) {
+      if (tensor.type == kInt32Type && tensor.bytes.size() == sizeof(int32_t))
+        numbers.insert(tensor.as<int32_t>().at(0));
+    }
+    EXPECT_TRUE(numbers.contains(255));
+    EXPECT_FALSE(numbers.contains(-1));
+  }
+}
+
 TEST(ExportTypes, NumbersBesideWholeNumbersHaveAllTheirBits) {
   constexpr int64_t kOdd = (int64_t{1} << 53) + 1;
   const std::vector<std::pair<std::string, TypedBody>> bodies = {
@@ -165,8 +192,14 @@ TEST(ExportTypes, ASquareRootIsNoPower) {
   const at::Tensor x = torch::tensor({-std::numeric_limits<float>::infinity(), 2.F}).view({2, 1});
   const TypedBody root = [](const at::Tensor& v) { return at::pow(v, 0.5); };
   EXPECT_TRUE(onnx_of(root, x).of("Pow").empty());
-  constexpr int kSqrt = 75;
+  constexpr int kSqrt = 75, kRsqrt = 76;
   EXPECT_EQ(codes_of(root, x), std::set<int>{kSqrt});
+  const TypedBody inverse = [](const at::Tensor& v) { return at::pow(v, -0.5); };
+  const ReadModel file = onnx_of(inverse, x);
+  EXPECT_TRUE(file.of("Pow").empty());
+  EXPECT_EQ(file.of("Sqrt").size(), 1U);
+  EXPECT_EQ(file.of("Reciprocal").size(), 1U);
+  EXPECT_EQ(codes_of(inverse, x), std::set<int>{kRsqrt});
 }
 
 TEST(ExportTypes, LiteRtGetsOperatorsOfTypesThatItKnows) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -103,15 +104,16 @@ c10::Scalar scalar_arg(const graph::Node& node, std::string_view argument, doubl
 Bounds bounds_of(const graph::Node& node) {
   if (node.is("aten::relu")) return {0, std::nullopt};
   if (node.is("aten::relu6")) return {0, 6};
-  const auto bound = [&](const char* argument) -> std::optional<c10::Scalar> {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const auto bound = [&](const char* argument, double open) -> std::optional<c10::Scalar> {
     if (!has_arg(node, argument) || argument_of(node, argument).is_none()) return std::nullopt;
     if (argument_of(node, argument).kind != Argument::Kind::literal)
       refuse(node, "expected bounds that are numbers");
     const c10::Scalar value = scalar_arg(node, argument);
-    return value.isFloatingPoint() && std::isinf(value.toDouble()) ? std::nullopt : std::optional(value);
+    return value.isFloatingPoint() && value.toDouble() == open ? std::nullopt : std::optional(value);
   };
-  if (node.is("aten::hardtanh")) return {bound("min_val"), bound("max_val")};
-  return {bound("min"), bound("max")};
+  if (node.is("aten::hardtanh")) return {bound("min_val", -kInfinity), bound("max_val", kInfinity)};
+  return {bound("min", -kInfinity), bound("max", kInfinity)};
 }
 
 std::string text_arg(const graph::Node& node, std::string_view argument) {

@@ -67,7 +67,8 @@ struct Decimals {
 /// Of a call of round; refuses powers that the result's type has not.
 Decimals decimals_of(const graph::Node& node);
 
-/// The bounds of relu, relu6, hardtanh, clamp, clamp_min and clamp_max; none where they are infinite. Refuses tensors as bounds.
+/// The bounds of relu, relu6, hardtanh, clamp, clamp_min and clamp_max; none where all numbers are within them:
+/// a lowest of -inf, a highest of inf. Refuses tensors as bounds.
 struct Bounds {
   std::optional<c10::Scalar> low, high;
 };

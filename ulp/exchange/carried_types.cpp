@@ -1,6 +1,7 @@
 #include "ulp/exchange/carried_types.h"
 
 #include <ATen/core/function_schema.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <array>
@@ -51,8 +52,22 @@ Value* cast_to(Graph& graph, Value* value, at::ScalarType type, Node* before) {
   return node->output();
 }
 
+/// Numbers beside elements, which LibTorch takes into their type: -1 beside uint8 is 255.
+constexpr std::array<std::string_view, 5> kElements = {"self", "other", "value", "min", "max"};
+
+/// A whole number as the element of this type that LibTorch makes of it.
+int64_t element_of(int64_t number, at::ScalarType type) {
+  return at::scalar_tensor(number, at::kLong).to(type).item<int64_t>();
+}
+
 void carry(Graph& graph, Node& node, at::ScalarType from, at::ScalarType to) {
   const auto& names = node.schema().arguments();
+  for (size_t i = 0; i < node.args.size(); ++i) {
+    Argument& arg = node.args[i];
+    const bool element = std::ranges::find(kElements, names[i].name()) != kElements.end();
+    if (element && from != at::kBool && arg.kind == Argument::Kind::literal && arg.literal.isInt())
+      arg.literal = element_of(arg.literal.toInt(), from);
+  }
   for (size_t i = 0; i < node.args.size(); ++i) {
     Argument& arg = node.args[i];
     const bool chooses = std::ranges::find(kChoosing, names[i].name()) != kChoosing.end();

@@ -60,8 +60,12 @@ void minimum(Builder& builder, const Node& node) {
 void pow(Builder& builder, const Node& node) {
   const at::ScalarType type = type_of(*node.output());
   // LibTorch takes the square root, whose result of -inf is NaN.
-  if (optional_value(node, "exponent") == nullptr && number_arg(node, "exponent") == 0.5)
-    return builder.result(node, "Sqrt", {operand(builder, node, "self", type)});
+  const double exponent = optional_value(node, "exponent") == nullptr ? number_arg(node, "exponent") : 1;
+  if (exponent == 0.5) return builder.result(node, "Sqrt", {operand(builder, node, "self", type)});
+  if (exponent == -0.5) {
+    const std::string root = builder.call(node, "Sqrt", {operand(builder, node, "self", type)});
+    return builder.result(node, "Reciprocal", {root});
+  }
   builder.result(node, "Pow",
                  {operand(builder, node, "self", type), operand(builder, node, "exponent", type)});
 }

@@ -178,9 +178,11 @@ void pow(Builder& builder, const Node& node) {
       common_layout(builder, node, optional_value(node, "self"), optional_value(node, "exponent"));
   if (type == at::kLong) return whole_power(builder, node, layout);
   // LibTorch takes the square root, whose result of -inf is NaN.
-  if (optional_value(node, "exponent") == nullptr && number_arg(node, "exponent") == 0.5) {
+  const double exponent = optional_value(node, "exponent") == nullptr ? number_arg(node, "exponent") : 1;
+  if (exponent == 0.5 || exponent == -0.5) {
     const Index x = operand(builder, node, "self", type, layout);
-    return builder.emit(Operation::SQRT, {x}, {builder.make_numbers(node, node.output(), layout)});
+    return builder.emit(exponent > 0 ? Operation::SQRT : Operation::RSQRT, {x},
+                        {builder.make_numbers(node, node.output(), layout)});
   }
   const Index a = operand(builder, node, "self", type, layout),
               b = operand(builder, node, "exponent", type, layout);
