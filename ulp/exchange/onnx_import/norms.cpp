@@ -10,21 +10,32 @@ namespace {
 using at::Tensor;
 constexpr double kEpsilon = 1e-5;
 
+Tensor in_type(const Tensor& x, at::ScalarType type) {
+  return x.scalar_type() == type ? x : x.to(type);
+}
+
 /// By the statistics of the batch, in every mode, with the running ones as results: `kept` of those before,
-/// the rest from the batch.
+/// the rest from the batch. Numbers, scale and statistics may differ in type: computed in float or wider.
 void batch_statistics(Call& call, double kept) {
-  const Tensor x = call.x(0);
-  if (x.dim() < 2) call.refuse("expected [batch, channels, ...], got ", x.sizes());
-  std::vector<int64_t> dims = {0}, along(static_cast<size_t>(x.dim()), 1);
-  for (int64_t d = 2; d < x.dim(); ++d) dims.push_back(d);
+  const Tensor given = call.x(0);
+  if (given.dim() < 2) call.refuse("expected [batch, channels, ...], got ", given.sizes());
+  std::vector<int64_t> dims = {0}, along(static_cast<size_t>(given.dim()), 1);
+  for (int64_t d = 2; d < given.dim(); ++d) dims.push_back(d);
   along[1] = -1;
+  at::ScalarType type = given.scalar_type();
+  for (const size_t i : {1, 2, 3, 4}) type = c10::promoteTypes(type, call.x(i).scalar_type());
+  if (at::isReducedFloatingType(type)) type = at::kFloat;
+  const auto input = [&](size_t i) { return in_type(call.x(i), type); };
+  const Tensor x = in_type(given, type);
   const Tensor mean = at::mean(x, dims),
                var = at::var(x, at::OptionalIntArrayRef(dims), /*correction=*/at::Scalar(0));
   const auto over = [&](const Tensor& of_channels) { return at::reshape(of_channels, along); };
-  const Tensor scale = at::mul(call.x(1), at::rsqrt(at::add(var, call.attribute("epsilon", kEpsilon))));
-  call.set(at::add(at::mul(at::sub(x, over(mean)), over(scale)), over(call.x(2))));
+  const Tensor scale = at::mul(input(1), at::rsqrt(at::add(var, call.attribute("epsilon", kEpsilon))));
+  const Tensor y = at::add(at::mul(at::sub(x, over(mean)), over(scale)), over(input(2)));
+  call.set(in_type(y, given.scalar_type()));
   const auto running = [&](size_t i, const Tensor& now) {
-    return at::add(at::mul(call.x(i), kept), at::mul(now, 1 - kept));
+    const Tensor moved = at::add(at::mul(input(i), kept), at::mul(now, 1 - kept));
+    return in_type(moved, call.x(i).scalar_type());
   };
   call.set(running(3, mean), 1);
   call.set(running(4, var), 2);
