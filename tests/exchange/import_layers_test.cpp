@@ -29,4 +29,36 @@ TEST(ImportLayers, AnOutputShapeReplacesThePads) {
   EXPECT_TRUE(torch::equal(y({5, 3}, {{"pads", ones}}), mixed));
 }
 
+TEST(ImportLayers, StatisticsOfABatchOfHalvesAreFloats) {
+  torch::manual_seed(7);
+  const at::Tensor x = (torch::randn({4, 3, 5}) * 2 + 3).to(torch::kHalf), scale = torch::rand({3}) + 0.5,
+                   bias = torch::randn({3}), mean = torch::randn({3}), var = torch::rand({3}) + 0.5;
+  const auto module =
+      OnnxCase()
+          .input("x", {4, 3, 5}, torch::kHalf)
+          .tensor("scale", scale)
+          .tensor("bias", bias)
+          .tensor("mean", mean)
+          .tensor("var", var)
+          .node("BatchNormalization", {"x", "scale", "bias", "mean", "var"},
+                {"y", "running_mean", "running_var"}, {{"training_mode", int64_t{1}}, {"momentum", 0.75F}})
+          .output("y")
+          .output("running_mean")
+          .output("running_var")
+          .import();
+  const torch::NoGradGuard no_grad;
+  const std::vector<at::Tensor> results = module->forward_all({x});
+  const at::Tensor wide = x.to(torch::kDouble), of_batch = wide.mean({0, 2}),
+                   spread = (wide - of_batch.view({3, 1})).square().mean({0, 2});
+  const at::Tensor right =
+      (wide - of_batch.view({3, 1})) * (scale / (spread + 1e-5).sqrt()).view({3, 1}) + bias.view({3, 1});
+  EXPECT_EQ(results.at(0).scalar_type(), torch::kHalf);
+  EXPECT_LE(share_off(results[0], right), 0x1p-11 * 1.01);
+  // In the type of the statistics, without a rounding to halves.
+  EXPECT_EQ(results.at(1).scalar_type(), torch::kFloat);
+  EXPECT_LE(share_off(results[1], mean * 0.75 + of_batch * 0.25), 1e-6);
+  EXPECT_EQ(results.at(2).scalar_type(), torch::kFloat);
+  EXPECT_LE(share_off(results[2], var * 0.75 + spread * 0.25), 1e-6);
+}
+
 }  // namespace ulp::test

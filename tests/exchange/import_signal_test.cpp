@@ -241,7 +241,22 @@ TEST(ImportCasts, CodesInBlocksOfWhatIsComputed) {
       .node("DequantizeLinear", {"q", "s", "z"}, {"y"}, blocks);
   const at::Tensor s = scale.repeat_interleave(2, 1), z = zero.to(torch::kFloat).repeat_interleave(2, 1);
   const at::Tensor codes = ((x / s).round() + z).clamp(0, 255);
-  EXPECT_TRUE(torch::allclose(file.output("y").run({x}, 21), (codes - z) * s));
+  file.output("y");
+  for (const auto form : {exchange::QdqForm::codes, exchange::QdqForm::fake})
+    EXPECT_TRUE(torch::allclose(file.run({x}, 21, {.qdq = form}), (codes - z) * s));
+}
+
+/// A place is made for each code, not for each of a block.
+TEST(ImportCasts, ABlockMayBeLargerThanItsRow) {
+  const at::Tensor x = torch::tensor({{6.0F, 12.0F, 50.0F}, {50.0F, 8.0F, 4.0F}}),
+                   scale = torch::tensor({{1.5F}, {3.0F}});
+  for (const int64_t size : {int64_t{1} << 33, std::numeric_limits<int64_t>::max()}) {
+    const OnnxAttributes block = {{"axis", 1}, {"block_size", size}};
+    OnnxCase file;
+    file.input("x", {2, 3}).tensor("s", scale).node("QuantizeLinear", {"x", "s"}, {"q"}, block);
+    file.node("DequantizeLinear", {"q", "s"}, {"y"}, block).output("y");
+    EXPECT_TRUE(torch::allclose(file.run({x}, 21), (x / scale).round().clamp(0, 255) * scale)) << size;
+  }
 }
 
 TEST(ImportCasts, CodesThatNoEngineMakesComeFromLibTorch) {
@@ -293,6 +308,18 @@ TEST(ImportSignal, FramesOfASignal) {
   const at::Tensor ours =
       result_of("STFT", {signal, torch::tensor(4), window, torch::tensor(8)}, {}, 26, /*stored_from=*/1);
   EXPECT_LT(share_off(ours, torch::view_as_real(right).transpose(1, 2)), kNear);
+}
+
+/// What a second of sound takes follows its frames, not the square of its length.
+TEST(ImportSignal, FramesOfALongSignal) {
+  torch::manual_seed(5);
+  constexpr int64_t kTime = 16000, kStep = 160, kFrame = 400;
+  const at::Tensor signal = torch::randn({1, kTime, 1}), window = torch::hann_window(kFrame);
+  const at::Tensor right = torch::stft(signal.squeeze(-1), kFrame, kStep, kFrame, window, /*center=*/false,
+                                       "reflect", false, true, /*return_complex=*/true);
+  const at::Tensor ours =
+      result_of("STFT", {signal, torch::tensor(kStep), window}, {}, 26, /*stored_from=*/1);
+  EXPECT_LT(share_off(ours, torch::view_as_real(right).transpose(1, 2)), 4 * kNear);
 }
 
 TEST(ImportSignal, PartsBySequences) {

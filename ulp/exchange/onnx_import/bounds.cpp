@@ -92,7 +92,7 @@ double integer_product(Call& call) {
 double einsum_product(Call& call) {
   const std::string equation = call.attribute("equation", "");
   std::map<char, double> sizes;
-  double dots = 1;  // of what '...' stands for
+  std::vector<int64_t> dots;  // of what '...' stands for, over each other
   const size_t arrow = std::min(equation.find("->"), equation.size());
   size_t begin = 0;
   for (size_t input = 0; begin <= arrow; ++input) {
@@ -105,22 +105,22 @@ double einsum_product(Call& call) {
     if (written > of.size() || (place == std::string::npos && written != of.size()))
       call.refuse("expected an equation of as many letters as dimensions");
     const size_t covered = of.size() - written;
-    double here = 1;
+    std::vector<int64_t> here;
     for (size_t d = 0, letter = 0; d < of.size(); ++d) {
       if (place != std::string::npos && d >= place && d < place + covered) {
-        here *= std::max(as_double(of[d]), 1.0);
+        here.push_back(std::max<int64_t>(of[d], 1));
         letter = place + 3;
       } else {
         double& size = sizes[letters.at(letter++)];
         size = std::max(size, as_double(of[d]));
       }
     }
-    dots *= here;
+    dots = over(dots, here);
     begin = end + 1;
   }
   // Two operands are one product; of more, parts are computed before.
   constexpr size_t kOneProduct = 2;
-  double all = dots;
+  double all = elements(dots);
   for (const auto& [letter, size] : sizes) {
     const bool kept = equation.find(letter, arrow) != std::string::npos;
     if (kept || call.inputs() > kOneProduct || arrow == equation.size()) all *= std::max(size, 1.0);

@@ -25,12 +25,15 @@ Tensor laid_over(const Call& call, const Tensor& one, const Tensor& codes) {
   const int64_t block = call.attribute("block_size", int64_t{0});
   if (block != 0) {
     const int64_t axis = call.dim(call.attribute("axis", int64_t{1}), codes.dim());
-    const bool fits =
-        block > 0 && one.dim() == codes.dim() && one.size(axis) == (codes.size(axis) + block - 1) / block;
+    const int64_t size = codes.size(axis);
+    const int64_t blocks = block > 0 && size > 0 ? (size - 1) / block + 1 : 0;
+    const bool fits = block > 0 && one.dim() == codes.dim() && one.size(axis) == blocks;
     if (!fits)
       call.refuse("expected a number for each block of ", block, " of ", codes.sizes(), ", got ",
                   one.sizes());
-    return at::slice(at::repeat_interleave(one, block, axis), axis, 0, codes.size(axis));
+    // The last block may be as large as the file says: a place for each code, not for each of its block.
+    const Tensor places = at::floor_divide(at::arange(size, at::TensorOptions(at::kLong)), block);
+    return at::index_select(one, axis, places);
   }
   if (one.dim() > 1) call.refuse("expected one scale a tensor or a channel, got ", one.sizes());
   if (one.dim() == 0 || one.size(0) == 1) return one;

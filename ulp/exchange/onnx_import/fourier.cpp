@@ -131,21 +131,35 @@ void stft(Call& call) {
 }
 
 double all_waves(Call& call) {
-  const std::vector<int64_t> x = call.sizes(0);
   double all = 4, longest = 1;
-  for (const int64_t size : x) {
-    all *= static_cast<double>(size);
+  for (const int64_t size : call.sizes(0)) {
+    all *= std::max(static_cast<double>(size), 1.0);
     longest = std::max(longest, static_cast<double>(size));
   }
-  if (call.has(1) && call.node().op == "DFT")
-    longest = std::max(longest, static_cast<double>(call.integer(1)));
+  if (call.has(1)) longest = std::max(longest, static_cast<double>(call.integer(1)));
   return all * longest + 4 * longest * longest;
+}
+
+/// Frames, their products with waves, and the tables of those.
+double waves_of_frames(Call& call) {
+  const std::vector<int64_t> x = call.sizes(0);
+  if (x.size() != 3) return 0;  // refused later
+  const auto as_number = [](int64_t size) { return static_cast<double>(size); };
+  double length = as_number(x[1]);
+  if (call.has(2)) length = as_number(call.sizes(2).at(0));
+  if (call.has(3)) length = as_number(call.integer(3));
+  length = std::clamp(length, 1.0, std::max(as_number(x[1]), 1.0));  // a longer one is refused later
+  const double step = std::max(as_number(call.integer(1)), 1.0);
+  const double frames = (as_number(x[1]) - length) / step + 1;
+  constexpr double kPieces = 4;  // windowed parts, sums of both, and the result
+  const double batch = std::max(as_number(x[0]), 1.0), parts = std::max(as_number(x[2]), 1.0);
+  return kPieces * (batch * frames * length * parts + length * length);
 }
 
 }  // namespace
 
 ConverterTable fourier_table() {
-  static constexpr Converter kTable[] = {{"DFT", dft, all_waves}, {"STFT", stft, all_waves}};
+  static constexpr Converter kTable[] = {{"DFT", dft, all_waves}, {"STFT", stft, waves_of_frames}};
   return kTable;
 }
 

@@ -172,10 +172,14 @@ Partner partner(const Call& call) {
   return std::equal(a.begin() + 1, a.end(), b.begin() + 1, b.end(), same) ? found : Partner();
 }
 
-/// Quantized and back again at once, which trains; undefined where the codes come from elsewhere.
+/// Quantized and back again at once, which trains; undefined where the codes come from elsewhere, or lie in
+/// blocks.
 Tensor fake_quantized(Call& call) {
   const Partner before = partner(call);
   if (before.quantize == nullptr || code_type(call, *before.quantize).highest == 0) return {};
+  const Call quantizer(call.run(), *before.quantize, Call::As::known);
+  const auto in_blocks = [](const Call& one) { return one.attribute("block_size", int64_t{0}) != 0; };
+  if (in_blocks(call) || in_blocks(quantizer)) return {};
   const Tensor x = call.run().tensor(before.quantize->inputs.at(0), call.node());
   Step step = step_of(call, *before.quantize, x.dim());
   if (before.clip != nullptr && !narrow_codes(call, *before.clip, step)) return {};
