@@ -19,7 +19,7 @@ def programs():
     yield "plain", torch.relu, None, ()  # so that the others are refused for what they are
     yield "library", lambda x: torch.ops.another.twice(x), read, ("'twice'", "another.twice", "expected operators of aten")
     yield "branch", lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), read, ("'cond'", "expected operators of aten")
-    yield "number", lambda x: x[:x.sum().int().abs().clamp(0, 3).item()], read, ("aten::item",)
+    yield "number", lambda x: x[:x.sum().int().abs().clamp(0, 3).item()], read, ("'item'", "aten.item", "follow")
     yield "complex", lambda x: torch.fft.fft(x).abs(), written, ("aten::fft_fft", "'fft_fft'", "ComplexFloat")
 
 

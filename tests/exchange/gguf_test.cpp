@@ -155,6 +155,12 @@ TEST(Gguf, TokenizersThatGgufCannotSayAreRefused) {
   const json twice = json::parse(R"({"type": "TemplateProcessing", "special_tokens": {"<s>": {"ids": [3, 3]}},
     "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]})");
   EXPECT_SAYS(refusal({{"post_processor", twice}}), "at most one first token, got 2");
+  const json once = json::parse(R"({"type": "TemplateProcessing", "special_tokens": {"<s>": {"ids": [3]}},
+    "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]})");
+  EXPECT_SAYS(refusal({{"post_processor", once}}, {.add_bos = false}),
+              "a first token that is added as the tokenizer's template adds 3");
+  EXPECT_SAYS(refusal({}, {.chat_templates = {{"tool use", "a"}, {"tool-use", "b"}}}),
+              "got 'tool-use' beside 'tool use', which have one key");
 }
 
 TEST(Gguf, FirstAndLastTokensAreThoseOfTheConfigurationOrTheTemplate) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "ulp/base/error.h"
@@ -107,6 +108,9 @@ End end_of(const std::vector<int64_t>& of_template, std::optional<int64_t> id, s
   if (adds && (!id || (!of_template.empty() && of_template[0] != *id)))
     fail(kTokenizerOutWhere, "expected a known ", what, " that the template adds, got ",
          id ? std::to_string(*id) + " beside the template's " + std::to_string(of_template[0]) : "none");
+  if (!adds && !of_template.empty())
+    fail(kTokenizerOutWhere, "expected a ", what, " that is added as the tokenizer's template adds ",
+         of_template[0], ", got a word that it is not");
   return {id, adds};
 }
 
@@ -137,6 +141,7 @@ void write_ends(Header& header, const io::Tokenizer& tokenizer, const GgufWords&
 /// "default" has a key of its own, others one with their name in letters, digits and underscores.
 void write_templates(Header& header, const std::map<std::string, std::string>& templates) {
   std::vector<std::string> others;
+  std::map<std::string, std::string> names;  // of the keys
   for (const auto& [name, text] : templates) {
     if (name == "default") {
       header.pair("tokenizer.chat_template", text);
@@ -147,6 +152,10 @@ void write_templates(Header& header, const std::map<std::string, std::string>& t
       const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
       if (!letter) c = '_';
     }
+    const auto [taken, first] = names.emplace(plain, name);
+    if (!first)
+      fail(kTokenizerOutWhere, "expected templates whose names differ in letters and digits, got '", name,
+           "' beside '", taken->second, "', which have one key");
     header.pair("tokenizer.chat_template." + plain, text);
     others.push_back(plain);
   }
