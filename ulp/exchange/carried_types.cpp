@@ -94,7 +94,9 @@ void carry_types(Graph& graph, std::span<const PeerTypes> table) {
   }
   for (Node* node : calls) {
     const at::ScalarType type = computed_type(*node);
-    if (const auto to = carrier(type, row_of(*node, table)->types)) carry(graph, *node, type, *to);
+    const PeerTypes& row = *row_of(*node, table);
+    const auto to = row.carried ? carrier(type, row.types) : std::nullopt;
+    if (to) carry(graph, *node, type, *to);
   }
 }
 

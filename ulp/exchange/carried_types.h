@@ -29,6 +29,7 @@ class TypeSet {
 struct PeerTypes {
   std::string_view op;  ///< "aten::sort"
   TypeSet types;
+  bool carried = true;  ///< whether carry_types() may take another type; not where results would differ
 };
 
 /// Calls of an op whose type its row does not have come to compute in a larger one that it has, between casts: bool and whole numbers of
