@@ -338,6 +338,43 @@ TEST(ImportSignal, PartsBySequences) {
   EXPECT_LT(share_off(result_of("Det", {x + torch::eye(4)}), torch::linalg_det(x + torch::eye(4))), kNear);
 }
 
+/// An empty batch takes no bytes of a file; the tables beside it would take gigabytes.
+TEST(ImportSignal, TablesBesideAnEmptyBatchAreBounded) {
+  constexpr int64_t kFar = int64_t{1} << 33;
+  const auto refusal = [](const std::string& op, const std::vector<at::Tensor>& inputs,
+                          const OnnxAttributes& attributes = {}) {
+    return error_of([&] { result_of(op, inputs, attributes, 26, /*stored_from=*/0); });
+  };
+  const std::string words = "expected values of 4294967296 bytes in one run at most";
+  EXPECT_SAYS(refusal("ReverseSequence", {torch::empty({0, kFar}), longs({})},
+                      {{"batch_axis", int64_t{0}}, {"time_axis", int64_t{1}}}),
+              "(ReverseSequence): " + words);
+  EXPECT_SAYS(refusal("TensorScatter", {torch::empty({0, 1, 4, 2}), torch::empty({0, 1, kFar, 2})}),
+              "(TensorScatter): " + words);
+  EXPECT_SAYS(refusal("Col2Im", {torch::empty({0, 1, kFar}), longs({kFar}), longs({1})}),
+              "(Col2Im): " + words);
+  const at::Tensor image = torch::empty({0, 1, 4, 4});
+  EXPECT_SAYS(refusal("DeformConv", {image, torch::ones({1, 1, 1, 1}), torch::empty({0, 2, kFar, 1})}),
+              "(DeformConv): " + words);
+}
+
+/// Operands of attention share the dimensions of '...'.
+TEST(ImportSignal, BatchesOfProductsAreCountedOnce) {
+  constexpr int64_t kBatch = 512, kSize = 24;
+  const auto file = [&](const std::string& equation, const std::vector<int64_t>& a,
+                        const std::vector<int64_t>& b) {
+    OnnxCase made;
+    made.input("a", a).input("b", b).node("Einsum", {"a", "b"}, {"y"}, {{"equation", equation}});
+    return made.output("y");
+  };
+  // 2 MB; the product of both batches would be counted as 1 GB.
+  const exchange::OnnxImportOptions options = {.max_bytes = int64_t{1} << 25};
+  const std::vector<int64_t> sizes = {kBatch, kSize, kSize};
+  const at::Tensor a = torch::randn(sizes), b = torch::randn(sizes);
+  const at::Tensor y = file("...ij,...jk->...ik", sizes, sizes).run({a, b}, 18, options);
+  EXPECT_LT(share_off(y, at::matmul(a, b)), kNear);
+}
+
 TEST(ImportSignal, CachesOfKeys) {
   const at::Tensor past = torch::zeros({2, 1, 4, 2}),
                    update = torch::arange(1, 9, torch::kFloat).view({2, 1, 2, 2});

@@ -14,13 +14,21 @@ namespace {
 
 using at::Tensor;
 
+/// The image with its pads, and the table of places, which is there for an empty batch, too.
 double columns_bound(Call& call) {
-  double image = 1;
-  for (const int64_t pad : call.attribute("pads", std::vector<int64_t>()))
-    image *= 1 + std::max(static_cast<double>(pad), 0.0);
-  for (const int64_t size : call.ints(1)) image *= static_cast<double>(std::max<int64_t>(size, 1));
-  const std::vector<int64_t> x = call.sizes(0);
-  return 4 * (image * static_cast<double>(x.at(0)) * static_cast<double>(x.at(1)) + first_input(call));
+  const auto at_least_one = [](int64_t number) { return static_cast<double>(std::max<int64_t>(number, 1)); };
+  const std::vector<int64_t> image = call.ints(1), block = call.ints(2), x = call.sizes(0), none;
+  const std::vector<int64_t> pads = call.attribute("pads", none), strides = call.attribute("strides", none);
+  double all = 1, places = 1;
+  for (const int64_t pad : pads) all *= 1 + std::max(static_cast<double>(pad), 0.0);
+  for (size_t d = 0; d < image.size(); ++d) {
+    all *= at_least_one(image[d]);
+    double padded = at_least_one(image[d]);
+    for (const size_t end : {d, d + image.size()}) padded += end < pads.size() ? at_least_one(pads[end]) : 0;
+    places *= padded / (d < strides.size() ? at_least_one(strides[d]) : 1) + 1;
+    places *= d < block.size() ? at_least_one(block[d]) : 1;
+  }
+  return 4 * (all * at_least_one(x.at(0)) * at_least_one(x.at(1)) + places + first_input(call));
 }
 
 /// What a window of Col2Im is, with the padding in front of and behind each dimension.

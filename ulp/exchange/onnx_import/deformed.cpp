@@ -1,6 +1,8 @@
 // DeformConv: a convolution whose window reads at places that are computed.
 #include <torch/types.h>
 
+#include <algorithm>
+
 #include "ulp/exchange/onnx_import/converters.h"
 #include "ulp/exchange/onnx_import/windows.h"
 
@@ -87,7 +89,8 @@ void deform_conv(Call& call) {
 double deform_bound(Call& call) {
   const std::vector<int64_t> x = call.sizes(0), weight = call.sizes(1), offset = call.sizes(2);
   if (x.size() != 4 || weight.size() != 4 || offset.size() != 4) return 0;
-  const auto as_number = [](int64_t size) { return static_cast<double>(size); };
+  // Places of taps are a table of their own, for an empty batch, too.
+  const auto as_number = [](int64_t size) { return static_cast<double>(std::max<int64_t>(size, 1)); };
   const double places = as_number(x[0]) * as_number(offset[2]) * as_number(offset[3]);
   const double taps = as_number(weight[2]) * as_number(weight[3]);
   return places * (4 * taps * as_number(x[1]) + 8 * as_number(offset[1]) + 3 * as_number(weight[0]));

@@ -52,11 +52,18 @@ void reverse_sequence(Call& call) {
   call.set(at::gather(x, time, at::expand_copy(rows, x.sizes())));
 }
 
+/// With the places in a sequence, which are there for an empty batch, too.
+double reversed_bound(Call& call) {
+  double longest = 0;
+  for (const int64_t size : call.sizes(0)) longest = std::max(longest, static_cast<double>(size));
+  return twice(call) + longest;
+}
+
 }  // namespace
 
 ConverterTable sequence_table() {
   static constexpr Converter kTable[] = {{"Compress", compress, twice},
-                                         {"ReverseSequence", reverse_sequence, twice}};
+                                         {"ReverseSequence", reverse_sequence, reversed_bound}};
   return kTable;
 }
 

@@ -1,6 +1,7 @@
 // States of sequences: caches of keys, convolutions of the past, and recurrences without a nonlinearity.
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ulp/exchange/onnx_import/converters.h"
@@ -28,6 +29,16 @@ void tensor_scatter(Call& call) {
   sizes[0] = places.size(0);
   sizes[static_cast<size_t>(axis)] = places.size(1);
   call.set(at::scatter(past, axis, at::expand_copy(at::reshape(places, sizes), update.sizes()), update));
+}
+
+/// With the places of the update, and those of its first sequence, which are there for an empty batch, too.
+double scattered_bound(Call& call) {
+  double update = 1, longest = 0;
+  for (const int64_t size : call.sizes(1)) {
+    update *= static_cast<double>(size);
+    longest = std::max(longest, static_cast<double>(size));
+  }
+  return twice(call) + update + longest;
 }
 
 /// A convolution over the channels one by one, of numbers before alone; what it needs of the next step is a
@@ -142,7 +153,7 @@ double linear_attention_bound(Call& call) {
 }  // namespace
 
 ConverterTable state_table() {
-  static constexpr Converter kTable[] = {{"TensorScatter", tensor_scatter, twice},
+  static constexpr Converter kTable[] = {{"TensorScatter", tensor_scatter, scattered_bound},
                                          {"CausalConvWithState", causal_conv, causal_conv_bound},
                                          {"LinearAttention", linear_attention, linear_attention_bound}};
   return kTable;
