@@ -1,4 +1,5 @@
-// Every operator of an exported ONNX file is one that ONNX Runtime has of its element type: tests/golden/onnx_types.json.
+// Every operator of an exported ONNX file is one that ONNX Runtime has of its element type:
+// tests/golden/onnx_types.json.
 #include <torch/torch.h>
 
 #include <algorithm>

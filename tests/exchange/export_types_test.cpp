@@ -1,5 +1,5 @@
-// Element types in which other runtimes do not compute an op: the file has it in a type that they know, or it is refused by name. Which
-// types they know was tried with ONNX Runtime and LiteRT themselves.
+// Element types in which other runtimes do not compute an op: the file has it in a type that they know, or it
+// is refused by name. Which types they know was tried with ONNX Runtime and LiteRT themselves.
 #include <torch/torch.h>
 
 #include <limits>

@@ -235,8 +235,8 @@ TEST(Gguf, Gpt2ReadsTheCodesOfAFile) {
   }
 }
 
-/// A file of Q4_K has codes with minima: a network that reads them has the bits of one with their values, and its engine the same
-/// numbers within rounding.
+/// A file of Q4_K has codes with minima: a network that reads them has the bits of one with their values, and
+/// its engine the same numbers within rounding.
 TEST(Gguf, Gpt2ReadsCodesWithMinima) {
   const torch::NoGradGuard no_grad;
   const auto model = gguf_gpt2();

@@ -1,4 +1,5 @@
-// Convolutions and normalisations of ONNX files whose attributes contradict each other, or whose types differ.
+// Convolutions and normalisations of ONNX files whose attributes contradict each other, or whose types
+// differ.
 #include <torch/torch.h>
 
 #include "error_of.h"

@@ -13,7 +13,8 @@
 
 namespace {
 
-/// Of a program that cuts columns at batch * 6: the archive with another function in the place of the product.
+/// Of a program that cuts columns at batch * 6: the archive with another function in the place of the
+/// product.
 std::filesystem::path with_function(const std::filesystem::path& folder, const std::string& function,
                                     int64_t number = 6) {
   const auto module = ulp::test::captured_function(

@@ -1,5 +1,5 @@
-// What writers of files ask about a node: its arguments as they are in eval mode, and the sizes of its values. What a file
-// cannot hold is refused.
+// What writers of files ask about a node: its arguments as they are in eval mode, and the sizes of its
+// values. What a file cannot hold is refused.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -67,15 +67,15 @@ struct Decimals {
 /// Of a call of round; refuses powers that the result's type has not.
 Decimals decimals_of(const graph::Node& node);
 
-/// The bounds of relu, relu6, hardtanh, clamp, clamp_min and clamp_max; none where all numbers are within them:
-/// a lowest of -inf, a highest of inf. Refuses tensors as bounds.
+/// The bounds of relu, relu6, hardtanh, clamp, clamp_min and clamp_max; none where all numbers are within
+/// them: a lowest of -inf, a highest of inf. Refuses tensors as bounds.
 struct Bounds {
   std::optional<c10::Scalar> low, high;
 };
 Bounds bounds_of(const graph::Node& node);
 
-/// Refuses a softplus that is another one than log(1 + exp(x)): with a beta, or with a threshold from which on
-/// LibTorch's is linear where the rest is not below f32's rounding.
+/// Refuses a softplus that is another one than log(1 + exp(x)): with a beta, or with a threshold from which
+/// on LibTorch's is linear where the rest is not below f32's rounding.
 void check_softplus(const graph::Node& node);
 
 /// The type in which two operands are compared, as at::result_type() promotes: tensors without dimensions and
@@ -83,7 +83,8 @@ void check_softplus(const graph::Node& node);
 at::ScalarType common_type(const graph::Node& node);
 /// Dimensions of `x` that a reduction names; all where it names none.
 std::vector<int64_t> reduced_dims(const graph::Node& node, const graph::Value& x);
-/// Where each dimension of the result of transpose, swapdims, t, permute, movedim or moveaxis is in its first argument.
+/// Where each dimension of the result of transpose, swapdims, t, permute, movedim or moveaxis is in its first
+/// argument.
 std::vector<int64_t> permuted_dims(const graph::Node& node);
 
 }  // namespace ulp::exchange

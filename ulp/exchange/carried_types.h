@@ -32,9 +32,10 @@ struct PeerTypes {
   bool carried = true;  ///< whether carry_types() may take another type; not where results would differ
 };
 
-/// Calls of an op whose type its row does not have come to compute in a larger one that it has, between casts: bool and whole numbers of
-/// less than 32 bits in int32, int32 in int64. Of what the table has such a result, cast back, is the one of the type itself, as long as
-/// it comes of sums, products, choices and orders of elements. The type of a call is its first result's, for indices its input's.
+/// Calls of an op whose type its row does not have come to compute in a larger one that it has, between
+/// casts: bool and whole numbers of less than 32 bits in int32, int32 in int64. Of what the table has such a
+/// result, cast back, is the one of the type itself, as long as it comes of sums, products, choices and
+/// orders of elements. The type of a call is its first result's, for indices its input's.
 void carry_types(graph::Graph& graph, std::span<const PeerTypes> table);
 
 /// Refuses a call whose op has a row without its type.

@@ -47,8 +47,9 @@ bool flag_in(const json& object, const char* key, bool missing) {
   return object[key].get<bool>();
 }
 
-/// GGUF names a way to cut texts into words ("gpt-2"); options of tokenizer.json that change it have no key that readers heed: llama.cpp
-/// and transformers add no space before texts of byte pairs, whatever "add_space_prefix" says.
+/// GGUF names a way to cut texts into words ("gpt-2"); options of tokenizer.json that change it have no key
+/// that readers heed: llama.cpp and transformers add no space before texts of byte pairs, whatever
+/// "add_space_prefix" says.
 void expect_plain(const json& tokenizer) {
   const auto expect = [](const json& part, const char* key, bool wanted, bool missing) {
     if (flag_in(part, key, missing) != wanted)

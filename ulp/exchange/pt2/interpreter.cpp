@@ -208,7 +208,8 @@ bool Interpreter::makes_needed(const ProgramNode& node) const {
   });
 }
 
-/// A part of a model under torch.no_grad(), or torch.enable_grad(): a graph of its own, with the values that it reads.
+/// A part of a model under torch.no_grad(), or torch.enable_grad(): a graph of its own, with the values that
+/// it reads.
 void Interpreter::call_without_gradients(const ProgramNode& node, Values& values, int depth) {
   constexpr int kDeepest = 8;
   if (depth >= kDeepest) fail_file(kImportPt2Where, "expected graphs at most ", kDeepest, " deep");

@@ -29,9 +29,9 @@ class Interpreter {
   Interpreter(const Program& program, const std::vector<std::pair<std::string, graph::Attribute>>& tensors,
               bool training, int64_t most_bytes);
 
-  /// forward() adds the calls of functions of numbers whose values are needed (needed_numbers()), in order, and
-  /// makes none of the program's updates when it ends. `before_write` is shown each tensor that a call says it
-  /// writes to.
+  /// forward() adds the calls of functions of numbers whose values are needed (needed_numbers()), in order,
+  /// and makes none of the program's updates when it ends. `before_write` is shown each tensor that a call
+  /// says it writes to.
   void record(std::vector<NumberCall>& calls, std::function<void(const at::Tensor&)> before_write) {
     calls_ = &calls;
     before_write_ = std::move(before_write);

@@ -40,7 +40,8 @@ bool may_bend(const std::string& function) {
   return !kStraight.contains(function.substr(function.rfind('.') + 1));
 }
 
-/// Whether a program computes with numbers what may bend; parts with a graph of their own are not looked into.
+/// Whether a program computes with numbers what may bend; parts with a graph of their own are not looked
+/// into.
 bool has_suspects(const ProgramGraph& graph) {
   return std::ranges::any_of(graph.nodes, [](const ProgramNode& node) {
     const auto holds_graph = [](const auto& input) { return input.second.kind == "as_graph"; };
