@@ -28,6 +28,13 @@ void sort(Builder& builder, const Node& node) {
                         : std::pair<const Value*, const Value*>{node.output(0), node.output(1)});
 }
 
+/// Of equal elements LibTorch promises no order.
+void topk(Builder& builder, const Node& node) {
+  const int64_t dim = dim_arg(node, "dim", rank_of(node, *value_arg(node, "self")));
+  in_order(builder, node, builder.ints({int_arg(node, "k")}), dim, bool_arg(node, "largest"),
+           {node.output(0), node.output(1)});
+}
+
 void cumsum(Builder& builder, const Node& node) {
   const Value& x = *value_arg(node, "self");
   const at::ScalarType type = type_of(*node.output());
@@ -71,6 +78,7 @@ void scatter(Builder& builder, const Node& node) {
 ConverterTable ordered_converters() {
   static constexpr Converter kTable[] = {{"aten::sort", sort},
                                          {"aten::argsort", sort},
+                                         {"aten::topk", topk},
                                          {"aten::cumsum", cumsum},
                                          {"aten::scatter", scatter},
                                          {"aten::scatter_add", scatter}};
