@@ -43,8 +43,9 @@ at::Tensor rows(int64_t batch) {
 std::string found_by_check(const CheckedBlock::Body& body, const std::vector<Tensors>& check,
                            graph::Modes modes = graph::Modes::both) {
   CheckedModel model(body);
-  ulp::capture(model, {rows(2)}, {.modes = modes});
-  return error_of([&] { ulp::capture(model, {rows(2)}, {.modes = modes, .check = check}); });
+  ulp::capture(model, {rows(2)}, {.modes = modes, .far_sizes = false});
+  return error_of(
+      [&] { ulp::capture(model, {rows(2)}, {.modes = modes, .far_sizes = false, .check = check}); });
 }
 
 TEST(CaptureCheck, PassesWhereTheGraphIsTheModel) {
@@ -104,13 +105,15 @@ TEST(CaptureCheck, TellsSignsOfZeroAndDtypesApart) {
   struct Signs : nn::Module {
     at::Tensor forward(const at::Tensor& x) { return x * (x.size(0) > 8 ? -1.0 : 1.0); }
   } signs;
-  EXPECT_ERROR(ulp::capture(signs, {torch::ones({2, 4})}, {.check = {{torch::zeros({9, 4})}}}),
-               "the first is -0 in the model and 0 in the graph");
+  EXPECT_ERROR(
+      ulp::capture(signs, {torch::ones({2, 4})}, {.far_sizes = false, .check = {{torch::zeros({9, 4})}}}),
+      "the first is -0 in the model and 0 in the graph");
   struct Types : nn::Module {
     at::Tensor forward(const at::Tensor& x) { return x.to(x.size(0) > 8 ? at::kDouble : at::kHalf); }
   } types;
-  EXPECT_ERROR(ulp::capture(types, {torch::ones({2, 4})}, {.check = {{torch::ones({9, 4})}}}),
-               "the result is Double[9, 4] in the model and Half[9, 4] in the graph");
+  EXPECT_ERROR(
+      ulp::capture(types, {torch::ones({2, 4})}, {.far_sizes = false, .check = {{torch::ones({9, 4})}}}),
+      "the result is Double[9, 4] in the model and Half[9, 4] in the graph");
 }
 
 TEST(CaptureCheck, RunsTrainModeToo) {
@@ -146,7 +149,7 @@ TEST(CaptureCheck, SaysWhereNoCallDiffers) {
       return x.size(0) > 8 ? y : z;
     }
   } other;
-  EXPECT_ERROR(ulp::capture(other, {rows(2)}, {.check = {{rows(kLarge)}}}),
+  EXPECT_ERROR(ulp::capture(other, {rows(2)}, {.far_sizes = false, .check = {{rows(kLarge)}}}),
                "although every call gives the same: forward does something else with what they give");
 }
 
@@ -178,7 +181,7 @@ TEST(CaptureCheck, LeavesTheModelAsItWas) {
     model.train();
     model.norm->eval();
     model.norm->running_mean.fill_(0.5);
-    const graph::CaptureOptions options{.check = {{rows(kLarge)}}};
+    const graph::CaptureOptions options{.far_sizes = false, .check = {{rows(kLarge)}}};
     const at::Tensor random = at::detail::getDefaultCPUGenerator().get_state();
     if (fails) {
       EXPECT_ERROR(ulp::capture(model, {torch::ones({2, 4})}, options), "aten::relu");

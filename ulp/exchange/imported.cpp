@@ -34,7 +34,9 @@ std::shared_ptr<graph::GraphModule> captured_run(const Attributes& attributes, c
   const auto forward = [&](const std::vector<at::Tensor>& inputs) {
     return run(inputs, holder->is_training());
   };
-  std::shared_ptr<graph::GraphModule> module = graph::capture(*holder, forward, examples, options);
+  graph::CaptureOptions asked = options;
+  asked.far_sizes = false;  // files are asked by what they compute, at more sizes
+  std::shared_ptr<graph::GraphModule> module = graph::capture(*holder, forward, examples, asked);
   module->graph().remove_dead(/*attributes=*/true);
   module->recompile();
   module->eval();

@@ -66,14 +66,23 @@ class GraphBuilder {
   std::optional<TensorMeta> merge_metas(const std::vector<TensorMeta>& metas) const {
     TensorMeta result = metas[0];
     std::vector<std::vector<int64_t>> points;
-    for (const Run& run : runs_.eval) points.push_back(run.trace.sizes.values);
-    for (const TensorMeta& meta : metas) {
-      if (meta.sizes.size() != result.sizes.size() || meta.dtype != result.dtype) return std::nullopt;
-      result.channels_last &= meta.channels_last;
+    std::vector<const TensorMeta*> same_rank;
+    for (size_t i = 0; i < metas.size(); ++i) {
+      const RunSizes& sizes = runs_.eval[i].trace.sizes;
+      const bool far = i >= runs_.near;
+      if (metas[i].dtype != result.dtype) return std::nullopt;
+      if (metas[i].sizes.size() != result.sizes.size()) {
+        // A squeeze() takes away the batch of one sample: the other sizes say what there is.
+        if (far && sizes.values[0] == 1) continue;
+        return std::nullopt;
+      }
+      if (!far) result.channels_last &= metas[i].channels_last;
+      same_rank.push_back(&metas[i]);
+      points.push_back(sizes.values);
     }
     for (size_t d = 0; d < result.sizes.size(); ++d) {
       std::vector<int64_t> sizes;
-      for (const TensorMeta& meta : metas) sizes.push_back(meta.sizes[d].offset);
+      for (const TensorMeta* meta : same_rank) sizes.push_back(meta->sizes[d].offset);
       auto expr = fit(runs_.grid, points, sizes);
       if (!expr) return std::nullopt;
       result.sizes[d] = *expr;

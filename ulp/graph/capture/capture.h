@@ -58,6 +58,15 @@ struct CaptureOptions {
   std::vector<FreeSize> free = {};
   /// With eval_only, forward runs in eval mode alone.
   Modes modes = Modes::both;
+  /// Whether the model also runs at sizes far from the example's, where numbers may bend that follow the sizes near the
+  /// example (x.size(0) % 8, std::min(x.size(0), 5), a branch on x.size(0) > 100): with one sample; with 5 to 1031
+  /// samples, the largest of nine numbers whose values need 16 MiB, or twice those of the example and 3 samples more;
+  /// and with the free dimensions at their smallest, halfway to it and as near to their largest as that allows. Where
+  /// the values need 16 MiB at most, a power of two of samples and train mode come to these. A model that makes other
+  /// calls there or has other numbers than the graph is refused by name, unless the graph gives the same results all the
+  /// same. Sizes at which the model cannot run are left out. What bends between and beyond them is not seen: give such
+  /// sizes to `check`.
+  bool far_sizes = true;
   /// Further inputs, each a list as for forward, with other values or other batch sizes: for what capture
   /// cannot see, such as branches on sizes or on numbers that the model reads behind LibTorch's back. For each
   /// of them and each captured mode the model and the graph run on copies of the inputs, without autocast, from

@@ -9,6 +9,7 @@
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/builder.h"
 #include "ulp/graph/capture/check.h"
+#include "ulp/graph/capture/far_runs.h"
 #include "ulp/graph/capture/hooks.h"
 #include "ulp/graph/capture/sizes.h"
 #include "ulp/graph/describe.h"
@@ -27,12 +28,15 @@ Run run(const Subject& subject, const std::vector<at::Tensor>& inputs, const Run
   return result;
 }
 
-/// Whether a run in train mode makes calls that eval mode lacks, besides those that update buffers (batch norm counts).
-/// One run does not tell which of their numbers follow the batch.
+/// Whether a run in train mode makes calls that eval mode lacks, besides those that update buffers by what cannot be a
+/// size (batch norm counts). One run does not tell which of their numbers follow the batch.
 bool makes_values_of_its_own(const Run& train, const std::vector<int32_t>& eval_of_train) {
   for (size_t i = 0; i < eval_of_train.size(); ++i) {
-    const bool updates = train.trace.calls[i].schema->is_mutable() && !train.resolved.calls[i].functional;
-    if (eval_of_train[i] < 0 && !updates) return true;
+    const TracedCall& call = train.trace.calls[i];
+    const bool updates = call.schema->is_mutable() && !train.resolved.calls[i].functional;
+    const bool by_sizes = std::ranges::any_of(
+        call.inputs, [](const c10::IValue& value) { return value.isInt() && value.toInt() > 1; });
+    if (eval_of_train[i] < 0 && (!updates || by_sizes)) return true;
   }
   return false;
 }
@@ -69,7 +73,8 @@ std::vector<std::string> names_of(size_t inputs, const CaptureOptions& options) 
 /// Runs the model at several sizes in eval mode, and in train mode.
 Runs watch(const Subject& subject, const std::vector<at::Tensor>& examples, const OpenSizes& open,
            bool trains) {
-  Runs runs{.grid = grid_of(open), .eval = {}, .eval_of_train = {}, .train = {}, .under_autocast = {}};
+  Runs runs{
+      .grid = grid_of(open), .eval = {}, .near = 0, .eval_of_train = {}, .train = {}, .under_autocast = {}};
   const auto run_at = [&](const std::vector<int64_t>& sizes, bool training) {
     return run(subject, resized(examples, open, sizes), open.at(sizes), training);
   };
@@ -78,6 +83,7 @@ Runs watch(const Subject& subject, const std::vector<at::Tensor>& examples, cons
     runs.eval.push_back(run_at(point, false));
     check_same_calls(runs.eval[0].trace, runs.eval.back().trace);
   }
+  runs.near = runs.eval.size();
   constexpr size_t kOneMore = 1;  // the point with one sample more
   runs.train.push_back(run_at(points[kOneMore], trains));
   runs.eval_of_train = align(runs.eval[kOneMore], runs.train[0]);
@@ -120,10 +126,12 @@ std::shared_ptr<GraphModule> capture_subject(const Subject& subject, const std::
   }
   const OpenSizes open = open_sizes(examples, options);
   const bool trains = options.modes == Modes::both;
-  const Runs runs = watch(subject, examples, open, trains);
-  const Built built = build(subject, runs, {names, open.batch_dims, open.free});
+  Runs runs = watch(subject, examples, open, trains);
+  const Inputs inputs{names, open.batch_dims, open.free};
+  Built built = build(subject, runs, inputs);
   refuse_hooks(runs.eval[0].trace, built.eval);
   refuse_hooks(runs.train[0].trace, built.train);
+  if (options.far_sizes) built = build_far(subject, examples, open, inputs, trains, runs, std::move(built));
   std::vector<std::string> notes;
   if (subject.scripted) notes = use_plain_convolutions(*built.graph);
   auto module = std::make_shared<GraphModule>(built.graph, std::move(notes));
