@@ -8,6 +8,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -64,12 +65,16 @@ void expect_close(const at::Tensor& ours, const at::Tensor& right, const nlohman
       << right;
 }
 
+/// Tests with integers beyond 2^24, at which runs in pieces stop by name.
+const std::set<std::string> kStopped = {};
+
 }  // namespace
 
 TEST(NodeTests, AreRightInGraphsAndEngines) {
   const auto tests = nlohmann::json::parse(std::ifstream(ULP_SOURCE_DIR "/tests/golden/node_tests.json"));
   const torch::NoGradGuard no_grad;
   EXPECT_GE(tests.size(), 200);
+  std::set<std::string> stopped;
   for (const nlohmann::json& test : tests) {
     const std::string name = test.at("name");
     const auto module =
@@ -82,6 +87,7 @@ TEST(NodeTests, AreRightInGraphsAndEngines) {
       pieces = lower_in_pieces(*module).run(inputs);
     } catch (const Error& error) {  // an engine's integers are those of f32
       EXPECT_SAYS(error.what(), "which f32 holds") << name;
+      stopped.insert(name);
     }
     for (size_t i = 0; i < test.at("outputs").size(); ++i) {
       const at::Tensor right = tensor_from(test.at("outputs")[i]);
@@ -89,6 +95,7 @@ TEST(NodeTests, AreRightInGraphsAndEngines) {
       if (!pieces.empty()) expect_close(pieces.at(i), right, test, name + ", pieces");
     }
   }
+  EXPECT_EQ(stopped, kStopped);
 }
 
 }  // namespace ulp::test
