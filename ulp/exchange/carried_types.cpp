@@ -60,6 +60,14 @@ int64_t element_of(int64_t number, at::ScalarType type) {
   return at::scalar_tensor(number, at::kLong).to(type).item<int64_t>();
 }
 
+/// Stored tensors need not have been seen at capture.
+void know_stored(const Graph& graph, Value& value) {
+  const at::Tensor stored = graph.attribute_tensor(&value);
+  if (value.meta || !stored.defined()) return;
+  value.meta = graph::TensorMeta{.dtype = stored.scalar_type(), .sizes = {}};
+  for (const int64_t size : stored.sizes()) value.meta->sizes.push_back({0, 1, size});
+}
+
 void carry(Graph& graph, Node& node, at::ScalarType from, at::ScalarType to) {
   const auto& names = node.schema().arguments();
   for (size_t i = 0; i < node.args.size(); ++i) {
@@ -71,8 +79,9 @@ void carry(Graph& graph, Node& node, at::ScalarType from, at::ScalarType to) {
   for (size_t i = 0; i < node.args.size(); ++i) {
     Argument& arg = node.args[i];
     const bool chooses = std::ranges::find(kChoosing, names[i].name()) != kChoosing.end();
-    if (!chooses && arg.is_value() && arg.value->meta && arg.value->meta->dtype == from)
-      arg = cast_to(graph, arg.value, to, &node);
+    if (chooses || !arg.is_value()) continue;
+    know_stored(graph, *arg.value);
+    if (arg.value->meta && arg.value->meta->dtype == from) arg = cast_to(graph, arg.value, to, &node);
   }
   const auto place = std::ranges::find(graph.nodes(), &node, &std::unique_ptr<Node>::get);
   Node* next = std::next(place)->get();

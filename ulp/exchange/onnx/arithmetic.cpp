@@ -57,8 +57,31 @@ void minimum(Builder& builder, const Node& node) {
   binary(builder, node, "Min");
 }
 
+/// Whole numbers to the power of a number as products, which wrap as LibTorch's do: ONNX Runtime raises doubles.
+void whole_power(Builder& builder, const Node& node, int64_t exponent) {
+  const at::ScalarType type = type_of(*node.output());
+  std::string square = operand(builder, node, "self", type), power;
+  for (int64_t rest = exponent; rest > 0; rest /= 2) {
+    if (rest % 2 == 1) power = power.empty() ? square : builder.call(node, "Mul", {power, square});
+    if (rest > 1) square = builder.call(node, "Mul", {square, square});
+  }
+  if (exponent == 0)  // of the operand's sizes
+    return builder.result(
+        node, "Add", {builder.call(node, "Mul", {square, builder.scalar(0, type)}), builder.scalar(1, type)});
+  builder.alias(node.output(), power);
+}
+
 void pow(Builder& builder, const Node& node) {
   const at::ScalarType type = type_of(*node.output());
+  if (!at::isFloatingType(type)) {
+    constexpr int64_t kMost = 1 << 20;
+    const bool fixed = optional_value(node, "exponent") == nullptr;
+    const int64_t exponent = fixed ? scalar_arg(node, "exponent").toLong() : -1;
+    if (exponent >= 0 && exponent <= kMost) return whole_power(builder, node, exponent);
+    if (type != at::kInt && type != at::kLong)
+      refuse(node, "expected floats, int32 or int64, or a power of a number from 0 to ", kMost, ", got ",
+             c10::toString(type));
+  }
   // LibTorch takes the square root, whose result of -inf is NaN.
   const double exponent = optional_value(node, "exponent") == nullptr ? number_arg(node, "exponent") : 1;
   if (exponent == 0.5) return builder.result(node, "Sqrt", {operand(builder, node, "self", type)});

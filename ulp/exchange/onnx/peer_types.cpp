@@ -1,5 +1,8 @@
 // The element types in which ONNX Runtime computes an op, where they are fewer than LibTorch's. Tried with 1.31.1,
 // operator by operator: tests/golden/onnx_types.json.
+#include <string_view>
+#include <vector>
+
 #include "ulp/exchange/onnx/converters.h"
 
 namespace ulp::exchange::onnx {
@@ -8,76 +11,73 @@ namespace {
 
 constexpr TypeSet kNumbers = {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble, at::kChar,
                               at::kByte, at::kShort,    at::kInt,   at::kLong};
-
-constexpr TypeSet kFloats = {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble};
-
-constexpr TypeSet kWithoutInt16 = {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble,
-                                   at::kChar, at::kByte,     at::kInt,   at::kLong};
-constexpr TypeSet kPadded = {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble, at::kChar,
-                             at::kByte, at::kInt,      at::kLong,  at::kBool};
-constexpr TypeSet kSigned = {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble,
-                             at::kChar, at::kShort,    at::kInt,   at::kLong};
-constexpr TypeSet kProducts = {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble, at::kInt, at::kLong};
+constexpr TypeSet kButShort = {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble,
+                               at::kChar, at::kByte,     at::kInt,   at::kLong};
+constexpr TypeSet kButByte = {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble,
+                              at::kChar, at::kShort,    at::kInt,   at::kLong};
+/// Of moved elements.
+constexpr TypeSet kMoved = {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble, at::kBool,
+                            at::kChar, at::kByte,     at::kInt,   at::kLong};
+/// Of products of matrices and of triangles.
+constexpr TypeSet kWide = {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble, at::kInt, at::kLong};
 constexpr TypeSet kTriangles = {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble,
                                 at::kInt,  at::kLong,     at::kBool};
+/// Of functions that have no kernel of doubles.
+constexpr TypeSet kShortFloats = {at::kHalf, at::kBFloat16, at::kFloat};
+/// Of images that are looked at in windows or cut into blocks.
 constexpr TypeSet kImages = {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble, at::kChar, at::kByte};
+constexpr TypeSet kResized = {at::kHalf, at::kBFloat16, at::kFloat, at::kChar, at::kByte, at::kInt};
 
-// Powers of int8 leave the numbers that a power of int32 gives exactly.
-constexpr PeerTypes kPeerTypes[] = {{"aten::add", kNumbers},
-                                    {"aten::mul", kNumbers},
-                                    {"aten::sign", kNumbers},
-                                    {"aten::sgn", kNumbers},
-                                    {"aten::sort", kNumbers},
-                                    {"aten::argsort", kNumbers},
-                                    {"aten::topk", kNumbers},
-                                    {"aten::maximum", kWithoutInt16},
-                                    {"aten::minimum", kWithoutInt16},
-                                    {"aten::argmax", kWithoutInt16},
-                                    {"aten::argmin", kWithoutInt16},
-                                    {"aten::where", kWithoutInt16},
-                                    {"aten::masked_fill", kWithoutInt16},
-                                    {"aten::amax", kWithoutInt16},
-                                    {"aten::amin", kWithoutInt16},
-                                    {"aten::max", kWithoutInt16},
-                                    {"aten::min", kWithoutInt16},
-                                    {"aten::threshold", kWithoutInt16},
-                                    {"aten::div", kWithoutInt16},
-                                    {"aten::remainder", kWithoutInt16},
-                                    {"aten::relu", kWithoutInt16},
-                                    {"aten::relu6", kWithoutInt16},
-                                    {"aten::hardtanh", kWithoutInt16},
-                                    {"aten::clamp", kWithoutInt16},
-                                    {"aten::clamp_min", kWithoutInt16},
-                                    {"aten::clamp_max", kWithoutInt16},
-                                    {"aten::constant_pad_nd", kPadded},
-                                    {"aten::pad", kPadded},
-                                    {"aten::reflection_pad1d", kPadded},
-                                    {"aten::reflection_pad2d", kPadded},
-                                    {"aten::replication_pad1d", kPadded},
-                                    {"aten::replication_pad2d", kPadded},
-                                    {"aten::neg", kSigned},
-                                    {"aten::matmul", kProducts},
-                                    {"aten::mm", kProducts},
-                                    {"aten::bmm", kProducts},
-                                    {"aten::addmm", kProducts},
-                                    {"aten::baddbmm", kProducts},
-                                    {"aten::linear", kProducts},
-                                    {"aten::tril", kTriangles},
-                                    {"aten::triu", kTriangles},
-                                    {"aten::pow", kProducts, /*carried=*/false},
-                                    {"aten::max_pool1d", kImages},
-                                    {"aten::max_pool2d", kImages},
-                                    {"aten::max_pool3d", kImages},
-                                    {"aten::pixel_shuffle", kImages},
-                                    {"ulp::depth_to_space", kImages},
-                                    {"aten::avg_pool1d", kFloats},
-                                    {"aten::avg_pool2d", kFloats},
-                                    {"aten::avg_pool3d", kFloats}};
+struct Row {
+  TypeSet types;
+  std::vector<std::string_view> ops;
+  bool carried = true;
+};
+
+const std::vector<Row>& rows() {
+  static const std::vector<Row> all = {
+      {kNumbers,
+       {"aten::add", "aten::mul", "aten::sign", "aten::sgn", "aten::sort", "aten::argsort", "aten::topk"}},
+      {kButShort,
+       {"aten::maximum", "aten::minimum", "aten::argmax", "aten::argmin", "aten::where", "aten::masked_fill",
+        "aten::amax", "aten::amin", "aten::max", "aten::min", "aten::relu", "aten::relu6", "aten::clamp",
+        "aten::clamp_min", "aten::clamp_max", "aten::hardtanh", "aten::threshold", "aten::div",
+        "aten::remainder"}},
+      {kButByte, {"aten::neg"}},
+      {kMoved,
+       {"aten::pad", "aten::constant_pad_nd", "aten::reflection_pad1d", "aten::reflection_pad2d",
+        "aten::reflection_pad3d", "aten::replication_pad1d", "aten::replication_pad2d",
+        "aten::replication_pad3d"}},
+      {kWide, {"aten::matmul", "aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::linear"}},
+      {kTriangles, {"aten::tril", "aten::triu"}},
+      // Powers of int8 leave the numbers that a power of int32 gives exactly.
+      {kWide, {"aten::pow"}, /*carried=*/false},
+      {kImages,
+       {"aten::max_pool1d", "aten::max_pool2d", "aten::max_pool3d", "aten::pixel_shuffle",
+        "ulp::depth_to_space"}},
+      {kShortFloats,
+       {"aten::avg_pool1d", "aten::avg_pool2d",  "aten::avg_pool3d", "aten::acos",        "aten::acosh",
+        "aten::asin",       "aten::asinh",       "aten::atan",       "aten::atanh",       "aten::cosh",
+        "aten::sinh",       "aten::tan",         "aten::erf",        "aten::erfc",        "aten::gelu",
+        "aten::celu",       "aten::elu",         "aten::selu",       "aten::hardsigmoid", "aten::hardswish",
+        "aten::leaky_relu", "aten::log_sigmoid", "aten::mish",       "aten::softplus"}},
+      {kResized,
+       {"aten::upsample_nearest1d", "aten::upsample_nearest2d", "aten::upsample_nearest3d",
+        "aten::upsample_linear1d", "aten::upsample_bilinear2d", "aten::upsample_trilinear3d"}}};
+  return all;
+}
 
 }  // namespace
 
 std::span<const PeerTypes> peer_types() {
-  return kPeerTypes;
+  static const std::vector<PeerTypes> table = [] {
+    std::vector<PeerTypes> all;
+    for (const Row& row : rows()) {
+      for (const std::string_view op : row.ops) all.push_back({op, row.types, row.carried});
+    }
+    return all;
+  }();
+  return table;
 }
 
 }  // namespace ulp::exchange::onnx

@@ -36,6 +36,11 @@ class Formula {
   void result(const std::string& op, Names inputs, Attributes attributes = {}) {
     builder_.result(node_, op, std::move(inputs), std::move(attributes));
   }
+  std::string cast(const std::string& made) { return builder_.cast(node_, made, type_); }
+  std::string cast(const std::string& made, at::ScalarType type) {
+    return type == type_ ? made : builder_.cast(node_, made, type);
+  }
+  void alias(const std::string& made) { builder_.alias(node_.output(), made); }
   bool floats() const { return at::isFloatingType(type_); }
   at::ScalarType type() const { return type_; }
 
@@ -66,15 +71,19 @@ void celu(Builder& builder, const Node& node) {
   write.result("Where", {write.call("Greater", {x, write.number(0)}), x, below});
 }
 
+/// Where x is beyond the limit on either side, it comes nearer by that; NaN stays, which Shrink has not.
 void softshrink(Builder& builder, const Node& node) {
   Formula write(builder, node);
-  const auto limit = static_cast<float>(number_arg(node, "lambd"));
-  write.result("Shrink", {write.x()}, {{"lambd", limit}, {"bias", limit}});
+  const std::string x = write.x(), limit = write.argument("lambd"), minus = write.call("Neg", {limit});
+  const std::string below = write.call(
+      "Where", {write.call("Less", {x, minus}), write.add(x, limit), write.mul(x, write.number(0))});
+  write.result("Where", {write.call("Greater", {x, limit}), write.sub(x, limit), below});
 }
 
 void hardshrink(Builder& builder, const Node& node) {
   Formula write(builder, node);
-  write.result("Shrink", {write.x()}, {{"lambd", static_cast<float>(number_arg(node, "lambd"))}});
+  const std::string x = write.x(), limit = write.argument("lambd");
+  write.result("Where", {write.call("LessOrEqual", {write.call("Abs", {x}), limit}), write.number(0), x});
 }
 
 /// x where it is above the threshold, else a number; NaN stays.
@@ -143,7 +152,8 @@ void logaddexp(Builder& builder, const Node& node) {
   const std::string apart = write.call("Neg", {write.call("Abs", {write.sub(a, b)})});
   const std::string more = log_of_one_and(write, write.call("Exp", {apart}));
   const std::string largest = write.call("Max", {a, b});
-  const std::string same = write.call("And", {write.call("Equal", {a, b}), write.call("IsInf", {a})});
+  const std::string same =
+      write.call("And", {write.call("Equal", {a, b}), write.call("IsInf", {write.cast(a, at::kFloat)})});
   write.result("Where", {same, a, write.add(largest, more)});
 }
 
@@ -180,6 +190,16 @@ void remainder(Builder& builder, const Node& node) {
   builder.alias(node.output(), remainder_of(write, write.x(), write.argument("other")));
 }
 
+/// The quotient, which is rounded to 0, less 1 where something is left whose sign is not the divisor's.
+void floor_of_whole(Formula& write, const std::string& a, const std::string& b) {
+  const std::string quotient = write.div(a, b), left = write.sub(a, write.mul(quotient, b));
+  const std::string zero = write.number(0);
+  const std::string other =
+      write.call("Xor", {write.call("Less", {left, zero}), write.call("Less", {b, zero})});
+  const std::string some = write.call("Not", {write.call("Equal", {left, zero})});
+  write.alias(write.sub(quotient, write.cast(write.call("And", {some, other}))));
+}
+
 void fmod(Builder& builder, const Node& node) {
   Formula write(builder, node);
   write.result("Mod", {write.x(), write.argument("other")}, {{"fmod", int64_t{1}}});
@@ -213,9 +233,9 @@ void divide_whole(Builder& builder, const Node& node) {
     return builder.alias(node.output(), write.floats() ? truncated(write, quotient) : quotient);
   }
   if (mode != "floor") refuse(node, "expected rounding_mode trunc or floor");
+  if (!write.floats()) return floor_of_whole(write, a, b);
   // Less its remainder, the dividend is a multiple of the divisor.
   const std::string whole = write.div(write.sub(a, remainder_of(write, a, b)), b);
-  if (!write.floats()) return builder.alias(node.output(), whole);
   const std::string rounded = write.call("Round", {whole});
   if (optional_value(node, "other") == nullptr && number_arg(node, "other") != 0)
     return builder.alias(node.output(), rounded);
