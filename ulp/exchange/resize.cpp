@@ -18,8 +18,12 @@ std::optional<double> given(double factor) {
 }
 
 /// Nearest elements of [1, C, ...].
-at::Tensor picked(const at::Tensor& x, const std::vector<int64_t>& to, const std::vector<ResizeAxis>& axes) {
+at::Tensor picked(const at::Tensor& x, const std::vector<int64_t>& to, const std::vector<ResizeAxis>& axes,
+                  bool exact) {
   const auto factor = [&](size_t d) { return given(axes.at(d).factor); };
+  if (exact && axes.size() == 1) return at::_upsample_nearest_exact1d(x, to, factor(0));
+  if (exact && axes.size() == 2) return at::_upsample_nearest_exact2d(x, to, factor(0), factor(1));
+  if (exact) return at::_upsample_nearest_exact3d(x, to, factor(0), factor(1), factor(2));
   switch (axes.size()) {
     case 1:
       return at::upsample_nearest1d(x, to, factor(0));
@@ -45,7 +49,7 @@ std::vector<double> ResizeAxis::places(bool corners) const {
   return {made.const_data_ptr<double>(), made.const_data_ptr<double>() + out};
 }
 
-void find_picks(std::vector<ResizeAxis>& axes, const graph::Value& x) {
+void find_picks(std::vector<ResizeAxis>& axes, const graph::Value& x, bool exact) {
   const torch::NoGradGuard no_grad;
   const size_t dims = axes.size();
   const bool known = x.meta && x.meta->sizes.size() == dims + 2 && x.meta->sizes[1].constant();
@@ -60,7 +64,7 @@ void find_picks(std::vector<ResizeAxis>& axes, const graph::Value& x) {
     at::Tensor places = torch::arange(axes[d].in, torch::kFloat).view(along).expand(from).contiguous();
     if (dims == 2 && x.meta && x.meta->channels_last)
       places = places.contiguous(at::MemoryFormat::ChannelsLast);
-    at::Tensor row = picked(places, to, axes)[0][0];
+    at::Tensor row = picked(places, to, axes, exact)[0][0];
     for (size_t other = 0; other < dims; ++other) {
       if (other != d) row = row.select(other < d ? 0 : 1, 0);
     }
@@ -80,6 +84,25 @@ LinearPicks linear_picks(const ResizeAxis& axis, bool corners) {
   }
   picks.share = torch::tensor(shares, torch::kFloat);
   return picks;
+}
+
+at::Tensor resize_matrix(const graph::Node& node, const ResizeAxis& axis) {
+  const torch::NoGradGuard no_grad;
+  const bool corners = bool_arg(node, "align_corners");
+  const std::vector<int64_t> to = {axis.out, axis.in};  // the width stays
+  const at::Tensor units = torch::eye(axis.in, torch::kDouble).view({1, 1, axis.in, axis.in});
+  const auto factor = given(axis.factor), none = given(0);
+  at::Tensor matrix;
+  if (node.is("aten::upsample_bicubic2d")) {
+    matrix = at::upsample_bicubic2d(units, to, corners, factor, none);
+  } else if (node.is("aten::_upsample_bicubic2d_aa")) {
+    matrix = at::_upsample_bicubic2d_aa(units, to, corners, factor, none);
+  } else if (node.is("aten::_upsample_bilinear2d_aa")) {
+    matrix = at::_upsample_bilinear2d_aa(units, to, corners, factor, none);
+  } else {
+    matrix = at::upsample_bilinear2d(units, to, corners, factor, none);
+  }
+  return matrix.view({axis.out, axis.in});
 }
 
 std::vector<double> resize_factors(const graph::Node& node, size_t dims) {

@@ -1,10 +1,10 @@
-#include "ulp/exchange/pt2/speller.h"
+#include "ulp/exchange/speller.h"
 
 #include <algorithm>
 
 #include "ulp/exchange/arguments.h"
 
-namespace ulp::exchange::pt2 {
+namespace ulp::exchange {
 
 using graph::Argument;
 using graph::SizeExpr;
@@ -72,4 +72,4 @@ void Speller::replace(Value* value) {
   graph_.erase(&node_);
 }
 
-}  // namespace ulp::exchange::pt2
+}  // namespace ulp::exchange

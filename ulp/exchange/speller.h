@@ -1,4 +1,4 @@
-// Calls of PyTorch's operators in the place of one of ours.
+// Calls of PyTorch's operators in the place of another one.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 #include "ulp/graph/graph.h"
 
-namespace ulp::exchange::pt2 {
+namespace ulp::exchange {
 
 /// Adds calls before a node, whose results know their types and sizes.
 class Speller {
@@ -44,7 +44,4 @@ class Speller {
 graph::SizeExpr fixed(int64_t size);
 std::vector<graph::SizeExpr> fixed(const std::vector<int64_t>& sizes);
 
-/// Averages of codes, of windows or of whole images, by ulp::average_codes's two rules.
-void spell_average(Speller& spell);
-
-}  // namespace ulp::exchange::pt2
+}  // namespace ulp::exchange

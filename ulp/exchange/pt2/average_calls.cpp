@@ -1,9 +1,10 @@
 // ulp::average_codes in PyTorch's operators. Sums are of whole numbers below 2^53 in double, so they are
 // exact in any order.
+#include "ulp/exchange/pt2/average_calls.h"
+
 #include <cmath>
 
 #include "ulp/exchange/arguments.h"
-#include "ulp/exchange/pt2/speller.h"
 
 namespace ulp::exchange::pt2 {
 

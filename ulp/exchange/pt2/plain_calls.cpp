@@ -9,7 +9,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/exchange/arguments.h"
-#include "ulp/exchange/pt2/speller.h"
+#include "ulp/exchange/pt2/average_calls.h"
 #include "ulp/exchange/pt2/where.h"
 #include "ulp/graph/describe.h"
 

@@ -135,9 +135,24 @@ void rsub(Builder& builder, const Node& node) {
 void mul(Builder& builder, const Node& node) {
   binary(builder, node, Operation::MUL);
 }
+/// Of int32, which LiteRT alone divides; floats are spelled out before.
+void whole_quotient(Builder& builder, const Node& node, Operation op) {
+  const at::ScalarType type = exchange::type_of(*node.output());
+  if (type != at::kInt)
+    refuse(node, "expected floats or int32 for a whole quotient, got ", c10::toString(type));
+  const Layout layout =
+      common_layout(builder, node, optional_value(node, "self"), optional_value(node, "other"));
+  const Index a = operand(builder, node, "self", type, layout),
+              b = operand(builder, node, "other", type, layout);
+  builder.emit(op, {a, b}, {builder.make_numbers(node, node.output(), layout)},
+               options_for(op, schema::Activation::NONE));
+}
+
 void div(Builder& builder, const Node& node) {
-  if (has_arg(node, "rounding_mode") && !node.arg("rounding_mode").is_none())
-    refuse(node, "expected no rounding_mode");
+  if (has_arg(node, "rounding_mode") && !node.arg("rounding_mode").is_none()) {
+    const bool floors = text_arg(node, "rounding_mode") == "floor";
+    return whole_quotient(builder, node, floors ? Operation::FLOOR_DIV : Operation::DIV);
+  }
   if (!at::isFloatingType(exchange::type_of(*node.output()))) refuse(node, "expected a quotient in float");
   binary(builder, node, Operation::DIV);
 }
@@ -172,6 +187,27 @@ void whole_power(Builder& builder, const Node& node, Layout layout) {
   multiply(power, square, builder.make_numbers(node, node.output(), layout));
 }
 
+/// int32 to the power of computed ones. LiteRT stops at a negative one, where LibTorch's result is 0 but for bases of 1 and -1.
+void power_of_any_sign(Builder& builder, const Node& node, Index base, Index exponent, Layout layout) {
+  const auto zero = builder.number(node, 0, at::kInt), one = builder.number(node, 1, at::kInt);
+  const auto made = [&](Operation op, Indices inputs, Index like, schema::TensorType type) {
+    const Index part = builder.between(node, builder.shape_of_tensor(like), type);
+    builder.emit(op, std::move(inputs), {part});
+    return part;
+  };
+  constexpr auto kInt = schema::TensorType::INT32, kBool = schema::TensorType::BOOL;
+  const Index magnitude = made(Operation::ABS, {exponent}, exponent, kInt);
+  const Index below = made(Operation::LESS, {exponent, zero}, exponent, kBool);
+  const Index size = made(Operation::ABS, {base}, base, kInt);
+  const Index larger = made(Operation::NOT_EQUAL, {size, one}, base, kBool);
+  const Shape whole = builder.shape_of(node, *node.output(), layout);
+  const Index power = builder.between(node, whole, kInt), vanishes = builder.between(node, whole, kBool);
+  builder.emit(Operation::POW, {base, magnitude}, {power});
+  builder.emit(Operation::LOGICAL_AND, {below, larger}, {vanishes});
+  builder.emit(Operation::SELECT_V2, {vanishes, zero, power},
+               {builder.make_numbers(node, node.output(), layout)});
+}
+
 void pow(Builder& builder, const Node& node) {
   const at::ScalarType type = exchange::type_of(*node.output());
   const Layout layout =
@@ -186,6 +222,8 @@ void pow(Builder& builder, const Node& node) {
   }
   const Index a = operand(builder, node, "self", type, layout),
               b = operand(builder, node, "exponent", type, layout);
+  if (!at::isFloatingType(type) && optional_value(node, "exponent") != nullptr)
+    return power_of_any_sign(builder, node, a, b, layout);
   builder.emit(Operation::POW, {a, b}, {builder.make_numbers(node, node.output(), layout)});
 }
 
@@ -210,6 +248,41 @@ void compare(Builder& builder, const Node& node) {
   for (const auto& [op, operation] : kComparisons) {
     if (node.is(op)) return choose(builder, node, operation, common_type(node));
   }
+}
+
+/// With the sign of the divisor.
+void remainder(Builder& builder, const Node& node) {
+  choose(builder, node, Operation::FLOOR_MOD, exchange::type_of(*node.output()));
+}
+
+/// A tensor as large as the result, for operators that want operands of one size.
+Index as_large(Builder& builder, const Node& node, Index one, const Shape& shape) {
+  if (builder.shape_of_tensor(one).sizes == shape.sizes) return one;
+  if (builder.free_batch() && shape.signature != shape.sizes)
+    refuse(node, "expected operands of one size where the batch is free");
+  const Index made = builder.like(one, shape);
+  builder.emit(Operation::BROADCAST_TO, {one, builder.ints({shape.sizes.begin(), shape.sizes.end()})}, {made},
+               {}, 2);
+  return made;
+}
+
+void atan2(Builder& builder, const Node& node) {
+  const at::ScalarType type = exchange::type_of(*node.output());
+  const Layout layout =
+      common_layout(builder, node, optional_value(node, "self"), optional_value(node, "other"));
+  const Shape shape = builder.shape_of(node, *node.output(), layout);
+  const Index a = as_large(builder, node, operand(builder, node, "self", type, layout), shape),
+              b = as_large(builder, node, operand(builder, node, "other", type, layout), shape);
+  builder.emit(Operation::ATAN2, {a, b}, {builder.make_numbers(node, node.output(), layout)});
+}
+
+void reciprocal(Builder& builder, const Node& node) {
+  const at::ScalarType type = exchange::type_of(*node.output());
+  const Layout layout = builder.layout_of(value_arg(node, "self"));
+  const Index x = operand(builder, node, "self", type, layout);
+  builder.emit(Operation::DIV, {builder.number(node, 1, type), x},
+               {builder.make_numbers(node, node.output(), layout)},
+               options_for(Operation::DIV, schema::Activation::NONE));
 }
 
 void logical(Builder& builder, const Node& node) {
@@ -248,6 +321,9 @@ ConverterTable arithmetic_converters() {
                                    {"aten::maximum", maximum},
                                    {"aten::minimum", minimum},
                                    {"aten::pow", pow},
+                                   {"aten::remainder", remainder},
+                                   {"aten::atan2", atan2},
+                                   {"aten::reciprocal", reciprocal},
                                    {"aten::logical_and", logical},
                                    {"aten::logical_or", logical},
                                    {"aten::where", where},

@@ -15,6 +15,8 @@ namespace ulp::exchange::tflite {
   X(image)                \
   X(resize)               \
   X(reduce)               \
+  X(volume)               \
+  X(ordered)              \
   X(quantize)             \
   X(text)
 

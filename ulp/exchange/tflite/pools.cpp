@@ -1,5 +1,12 @@
 // Pooling. Averages of the format leave its own padding out; zeros that count are written around the image before.
-#include "ulp/exchange/tflite/converters.h"
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "ulp/exchange/tflite/along.h"
+#include "ulp/graph/passes/pattern.h"
 
 namespace ulp::exchange::tflite {
 
@@ -22,12 +29,54 @@ schema::Pool2DOptionsT options_of_pool(const Windows& windows, const Padded& how
 template <size_t dims>
 Windows pool_windows(const Builder& builder, const Node& node) {
   const std::vector<int64_t> kernel = ints_arg(node, "kernel_size", dims);
-  const bool dilates = has_arg(node, "dilation");
-  const std::vector<int64_t> dilation =
-      dilates ? ints_arg(node, "dilation", dims, {1}) : std::vector<int64_t>(dims, 1);
-  if (dilation != std::vector<int64_t>(dims, 1)) refuse(node, "expected a pooling without dilation");
   return windows_of(builder, node, *value_arg(node, "self"), *node.output(), kernel,
-                    ints_arg(node, "stride", dims, kernel), dilation, ints_arg(node, "padding", dims, {0}));
+                    ints_arg(node, "stride", dims, kernel), std::vector<int64_t>(dims, 1),
+                    ints_arg(node, "padding", dims, {0}));
+}
+
+/// The windows along each dimension behind the channels, of any number of dimensions.
+std::vector<Window> all_windows(const Builder& builder, const Node& node) {
+  const Shape from = builder.shape_of(node, *value_arg(node, "self")),
+              to = builder.shape_of(node, *node.output());
+  const size_t dims = from.sizes.size() - 2;
+  const std::vector<int64_t> kernel = ints_arg(node, "kernel_size", dims),
+                             stride = ints_arg(node, "stride", dims, kernel),
+                             pad = ints_arg(node, "padding", dims, {0});
+  const std::vector<int64_t> dilation =
+      has_arg(node, "dilation") ? ints_arg(node, "dilation", dims, {1}) : std::vector<int64_t>(dims, 1);
+  std::vector<Window> all;
+  for (size_t d = 0; d < dims; ++d)
+    all.push_back({from.sizes[2 + d], to.sizes[2 + d], kernel[d], stride[d], dilation[d], pad[d]});
+  return all;
+}
+
+/// Along one dimension after the other: `write(image, axis of the file, which)`.
+template <typename Write>
+void pool_each(Builder& builder, const Node& node, bool integer, size_t dims, const Write& write) {
+  const Value& x = *value_arg(node, "self");
+  const Layout layout = builder.layout_of(&x);
+  Index image = builder.tensor_of(node, &x, layout, integer);
+  const int64_t rank = rank_of(node, x);
+  for (size_t d = 0; d < dims; ++d)
+    image = write(image, axis_in(layout, static_cast<int64_t>(2 + d), rank), d);
+  builder.place(node.output(), image, layout, integer ? &x : nullptr);
+}
+
+/// The largest of each window's elements: what is dilated, or has three dimensions.
+void max_by_taps(Builder& builder, const Node& node, const std::vector<Taps>& taps) {
+  pool_each(
+      builder, node, builder.has_codes(node.args[0].value), taps.size(),
+      [&](Index image, int64_t axis, size_t d) { return largest_along(builder, image, axis, taps[d]); });
+}
+
+void max_by_taps(Builder& builder, const Node& node) {
+  std::vector<Taps> taps;
+  for (const Window& window : all_windows(builder, node)) taps.push_back(taps_of(node, window));
+  max_by_taps(builder, node, taps);
+}
+
+bool is_dilated(const Node& node, size_t dims) {
+  return has_arg(node, "dilation") && ints_arg(node, "dilation", dims, {1}) != std::vector<int64_t>(dims, 1);
 }
 
 void pool(Builder& builder, const Node& node, Operation op, const Windows& windows, bool integer) {
@@ -45,6 +94,7 @@ void pool(Builder& builder, const Node& node, Operation op, const Windows& windo
 /// The largest code is the code of the largest number.
 template <size_t dims>
 void max_pool(Builder& builder, const Node& node) {
+  if (is_dilated(node, dims)) return max_by_taps(builder, node);
   pool(builder, node, Operation::MAX_POOL_2D, pool_windows<dims>(builder, node),
        builder.has_codes(node.args[0].value));
 }
@@ -78,12 +128,93 @@ void average(Builder& builder, const Node& node, const Windows& windows, bool co
   });
 }
 
+/// What LibTorch divides the sum of a window along one dimension by: its elements in the image, or in the image and its padding.
+std::vector<double> divisors_of(const Window& window, bool counts_padding) {
+  std::vector<double> all;
+  for (int64_t o = 0; o < window.out; ++o) {
+    const int64_t start = o * window.stride - window.pad,
+                  end = std::min(start + window.kernel, window.in + window.pad);
+    const int64_t inside = std::min(end, window.in) - std::max<int64_t>(start, 0);
+    all.push_back(static_cast<double>(counts_padding ? end - start : inside));
+  }
+  return all;
+}
+
+/// Refuses averages of codes that lie in the middle of two codes of the same steps, as every second one of two elements does: a
+/// quantize of LiteRT rounds them away from code 0, ours to even.
+void check_halves(const Builder& builder, const Node& node, bool odd_divisor) {
+  const Value& x = *node.args.at(0).value;
+  const Node* reader = graph::only_reader(builder.graph(), node.output());
+  if (odd_divisor || !builder.has_codes(&x) || reader == nullptr || !reader->is("ulp::quantize")) return;
+  if (builder.steps_of_quantize(*reader) == builder.steps_of(&x))
+    refuse(
+        node,
+        "expected an average of codes with a scale of its own or an odd divisor: the format rounds what lies "
+        "in the middle of two codes otherwise");
+}
+
+/// Averages of whole windows, zeros around the image among them, times what their divisors differ by.
+void average_by_factors(Builder& builder, const Node& node, const Windows& windows, bool counts_padding,
+                        std::optional<double> divisor) {
+  const auto tensor_of = [](const std::vector<double>& list) { return torch::tensor(list, torch::kDouble); };
+  const at::Tensor by_rows = tensor_of(divisors_of(windows.height, counts_padding)).view({1, -1, 1, 1}),
+                   by_columns = tensor_of(divisors_of(windows.width, counts_padding)).view({1, 1, -1, 1});
+  const auto cells = static_cast<double>(windows.height.kernel * windows.width.kernel);
+  const at::Tensor factors =
+      divisor ? torch::full({1, 1, 1, 1}, cells / *divisor, torch::kDouble) : cells / (by_rows * by_columns);
+  const Value& x = *node.args.at(0).value;
+  Index image = image_of(builder, node, x, /*integer=*/false);
+  if (!(padded(windows.height, windows.width).word == schema::Padding::VALID &&
+        !padded(windows.height, windows.width).apart))
+    image = pad_image(builder, node, image, windows.height, windows.width, /*lowest=*/false);
+  const Index made = builder.make_numbers(node, node.output(), Layout::channels_last);
+  write_image(builder, node, *node.output(), made, [&](Index out) {
+    const Index whole = builder.like(out, builder.shape_of_tensor(out));
+    builder.emit(Operation::AVERAGE_POOL_2D, {image}, {whole}, options_of(options_of_pool(windows, {})));
+    builder.emit(Operation::MUL, {whole, builder.constant(factors.to(at::kFloat))}, {out},
+                 options_of(schema::MulOptionsT()));
+  });
+}
+
+std::optional<double> divisor_of(const Node& node) {
+  return has_arg(node, "divisor_override") ? optional_number(node, "divisor_override") : std::nullopt;
+}
+
+/// The format's averages count as LibTorch's do.
+bool counts_alike(const Windows& windows, bool counts_padding) {
+  const auto reaches_out = [](const Window& one) { return one.behind() > one.pad; };
+  if (reaches_out(windows.height) || reaches_out(windows.width)) return false;
+  return counts_padding || !has_padding(windows) || !padded(windows.height, windows.width).apart;
+}
+
 template <size_t dims>
 void avg_pool(Builder& builder, const Node& node) {
-  if (has_arg(node, "divisor_override") && !node.arg("divisor_override").is_none())
-    refuse(node, "expected no divisor_override");
-  average(builder, node, pool_windows<dims>(builder, node), bool_arg(node, "count_include_pad"),
-          /*integer=*/false);
+  const Windows windows = pool_windows<dims>(builder, node);
+  const bool counts_padding = bool_arg(node, "count_include_pad");
+  const std::optional<double> divisor = divisor_of(node);
+  if (divisor || !counts_alike(windows, counts_padding)) {
+    check_halves(builder, node, divisor && std::fmod(*divisor, 2) == 1);
+    return average_by_factors(builder, node, windows, counts_padding, divisor);
+  }
+  average(builder, node, windows, counts_padding, /*integer=*/false);
+}
+
+/// Sums along each dimension, divided by that dimension's elements, as products with stored matrices.
+void avg_pool3d(Builder& builder, const Node& node) {
+  const std::vector<Window> windows = all_windows(builder, node);
+  const bool counts_padding = bool_arg(node, "count_include_pad");
+  const std::optional<double> divisor = divisor_of(node);
+  pool_each(builder, node, /*integer=*/false, windows.size(), [&](Index image, int64_t axis, size_t d) {
+    const Window& window = windows[d];
+    const std::vector<double> divisors = divisors_of(window, counts_padding);
+    at::Tensor matrix = torch::zeros({window.out, window.in}, torch::kDouble);
+    for (int64_t o = 0; o < window.out; ++o) {
+      const int64_t start = o * window.stride - window.pad;
+      const double by = divisor ? (d == 0 ? *divisor : 1) : divisors[static_cast<size_t>(o)];
+      matrix[o].slice(0, std::max<int64_t>(start, 0), std::min(start + window.kernel, window.in)) = 1 / by;
+    }
+    return product_along(builder, node, image, axis, matrix);
+  });
 }
 
 /// Windows without gaps, of one size.
@@ -101,14 +232,58 @@ Windows adaptive_windows(const Builder& builder, const Node& node) {
   return windows_of(builder, node, x, y, kernel, kernel, ones, none);
 }
 
+/// Windows of unequal sizes: the elements of each one, along each dimension.
+std::vector<Taps> adaptive_taps(const Builder& builder, const Node& node) {
+  const Shape from = builder.shape_of(node, *value_arg(node, "self")),
+              to = builder.shape_of(node, *node.output());
+  std::vector<Taps> all;
+  for (size_t d = 2; d < from.sizes.size(); ++d) {
+    const int64_t in = from.sizes[d], out = to.sizes[d], most = (in + out - 1) / out + 1;
+    Taps taps(static_cast<size_t>(most));
+    for (int64_t o = 0; o < out; ++o) {
+      const int64_t start = o * in / out, end = ((o + 1) * in + out - 1) / out;
+      for (int64_t k = 0; k < most; ++k) taps[static_cast<size_t>(k)].push_back(std::min(start + k, end - 1));
+    }
+    all.push_back(std::move(taps));
+  }
+  return all;
+}
+
+bool divides(const Builder& builder, const Node& node) {
+  const Shape from = builder.shape_of(node, *value_arg(node, "self")),
+              to = builder.shape_of(node, *node.output());
+  for (size_t d = 2; d < from.sizes.size(); ++d) {
+    if (from.sizes[d] % to.sizes[d] != 0) return false;
+  }
+  return true;
+}
+
+/// Means of the windows' elements along one dimension after the other.
+void adaptive_avg_by_products(Builder& builder, const Node& node) {
+  check_halves(builder, node, /*odd_divisor=*/false);
+  const std::vector<Taps> taps = adaptive_taps(builder, node);
+  const Shape from = builder.shape_of(node, *value_arg(node, "self"));
+  pool_each(builder, node, /*integer=*/false, taps.size(), [&](Index image, int64_t axis, size_t d) {
+    const auto out = std::ssize(taps[d][0]);
+    at::Tensor matrix = torch::zeros({out, from.sizes[2 + d]}, torch::kDouble);
+    for (int64_t o = 0; o < out; ++o) {
+      for (const Picks& tap : taps[d]) matrix[o][tap[static_cast<size_t>(o)]] = 1;
+      matrix[o] /= matrix[o].sum();
+    }
+    return product_along(builder, node, image, axis, matrix);
+  });
+}
+
 template <size_t dims>
 void adaptive_avg(Builder& builder, const Node& node) {
+  if (dims > 2 || !divides(builder, node)) return adaptive_avg_by_products(builder, node);
   average(builder, node, adaptive_windows<dims>(builder, node), /*counts_padding=*/true, /*integer=*/false);
 }
 
 template <size_t dims>
 void adaptive_max(Builder& builder, const Node& node) {
   if (!builder.graph().users(node.output(1)).empty()) refuse(node, "expected nobody to read the indices");
+  if (dims > 2 || !divides(builder, node)) return max_by_taps(builder, node, adaptive_taps(builder, node));
   pool(builder, node, Operation::MAX_POOL_2D, adaptive_windows<dims>(builder, node),
        builder.has_codes(node.args[0].value));
 }
@@ -146,6 +321,10 @@ void average_codes(Builder& builder, const Node& node) {
 ConverterTable pool_converters() {
   static constexpr Converter kTable[] = {{"aten::max_pool1d", max_pool<1>},
                                          {"aten::max_pool2d", max_pool<2>},
+                                         {"aten::max_pool3d", max_by_taps},
+                                         {"aten::avg_pool3d", avg_pool3d},
+                                         {"aten::adaptive_avg_pool3d", adaptive_avg<3>},
+                                         {"aten::adaptive_max_pool3d", adaptive_max<3>},
                                          {"aten::avg_pool1d", avg_pool<1>},
                                          {"aten::avg_pool2d", avg_pool<2>},
                                          {"aten::adaptive_avg_pool1d", adaptive_avg<1>},

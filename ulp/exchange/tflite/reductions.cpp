@@ -1,4 +1,6 @@
 // Sums, means and extremes over dimensions, and what is built on them.
+#include <torch/types.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -60,14 +62,57 @@ void amin(Builder& builder, const Node& node) {
   reduce(builder, node, Operation::REDUCE_MIN);
 }
 
-void argmax(Builder& builder, const Node& node) {
-  if (node.arg("dim").is_none() || bool_arg(node, "keepdim")) refuse(node, "expected a dimension that goes");
+void prod(Builder& builder, const Node& node) {
+  reduce(builder, node, Operation::REDUCE_PROD);
+}
+void any(Builder& builder, const Node& node) {
+  reduce(builder, node, node.is("aten::any") ? Operation::REDUCE_ANY : Operation::REDUCE_ALL);
+}
+
+/// Places of the extremes of one dimension, as the node's result i.
+void places(Builder& builder, const Node& node, bool largest, size_t i) {
+  if (node.arg("dim").is_none()) refuse(node, "expected a dimension");
   const Value& x = *value_arg(node, "self");
-  schema::ArgMaxOptionsT options;
-  options.output_type = schema::TensorType::INT64;
-  const Index in = builder.numbers(node, &x), axis = builder.ints({dim_arg(node, "dim", rank_of(node, x))});
-  builder.emit(Operation::ARG_MAX, {in, axis}, {builder.make_numbers(node, node.output(), Layout::as_is)},
-               options_of(std::move(options)));
+  const int64_t dim = dim_arg(node, "dim", rank_of(node, x));
+  const Index in = builder.numbers(node, &x), axis = builder.ints({dim});
+  const Index made = builder.make_numbers(node, node.output(i), Layout::as_is);
+  Index out = made;
+  if (bool_arg(node, "keepdim")) {  // the operator drops it
+    Shape shape = builder.shape_of(node, *node.output(i));
+    for (auto* sizes : {&shape.sizes, &shape.signature}) sizes->erase(sizes->begin() + dim);
+    out = builder.like(made, shape);
+  }
+  if (largest) {
+    schema::ArgMaxOptionsT options;
+    options.output_type = schema::TensorType::INT64;
+    builder.emit(Operation::ARG_MAX, {in, axis}, {out}, options_of(std::move(options)));
+  } else {
+    schema::ArgMinOptionsT options;
+    options.output_type = schema::TensorType::INT64;
+    builder.emit(Operation::ARG_MIN, {in, axis}, {out}, options_of(std::move(options)));
+  }
+  if (out != made) builder.reshape(node, out, made);
+}
+
+void argmax(Builder& builder, const Node& node) {
+  places(builder, node, node.is("aten::argmax"), 0);
+}
+
+/// max and min: over all, or over a dimension with the places.
+void extreme(Builder& builder, const Node& node) {
+  const bool largest = node.is("aten::max");
+  if (node.outputs().size() > 1 && !builder.graph().users(node.output(1)).empty())
+    places(builder, node, largest, 1);
+  reduce(builder, node, largest ? Operation::REDUCE_MAX : Operation::REDUCE_MIN);
+}
+
+void cumsum(Builder& builder, const Node& node) {
+  const Value& x = *value_arg(node, "self");
+  const Layout layout = builder.layout_of(&x);
+  const int64_t rank = rank_of(node, x), axis = axis_in(layout, dim_arg(node, "dim", rank), rank);
+  const Index in = builder.cast(node, builder.numbers(node, &x, layout), exchange::type_of(*node.output()));
+  builder.emit(Operation::CUMSUM, {in, builder.constant(torch::full({}, axis, torch::kInt))},
+               {builder.make_numbers(node, node.output(), layout)}, options_of(schema::CumsumOptionsT()));
 }
 
 Options no_fusion(Operation op) {
@@ -119,9 +164,12 @@ void layer_norm(Builder& builder, const Node& node) {
 }  // namespace
 
 ConverterTable reduce_converters() {
-  static constexpr Converter kTable[] = {{"aten::sum", sum},       {"aten::mean", mean},
-                                         {"aten::amax", amax},     {"aten::amin", amin},
-                                         {"aten::argmax", argmax}, {"aten::layer_norm", layer_norm}};
+  static constexpr Converter kTable[] = {
+      {"aten::sum", sum},       {"aten::mean", mean},     {"aten::amax", amax},
+      {"aten::amin", amin},     {"aten::argmax", argmax}, {"aten::layer_norm", layer_norm},
+      {"aten::argmin", argmax}, {"aten::prod", prod},     {"aten::any", any},
+      {"aten::all", any},       {"aten::max", extreme},   {"aten::min", extreme},
+      {"aten::cumsum", cumsum}};
   return kTable;
 }
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ulp/exchange/tflite/converters.h"
+#include "ulp/exchange/tflite/along.h"
 
 namespace ulp::exchange::tflite {
 
@@ -22,7 +22,7 @@ constexpr size_t kHeight = 1, kWidth = 2;  // of an image [N, H, W, C]
 /// What a call makes of height and width, from one tensor to the next.
 class Resizer {
  public:
-  Resizer(Builder& builder, const Node& node, bool linear)
+  Resizer(Builder& builder, const Node& node, bool linear, bool exact = false)
       : builder_(builder),
         node_(node),
         x_(*node.args.at(0).value),
@@ -36,7 +36,7 @@ class Resizer {
     if (!corners_) factors = resize_factors(node, 2);
     for (const size_t place : {kHeight, kWidth})
       axes_.push_back({from.sizes[place], to.sizes[place], factors[place - kHeight]});
-    if (!linear) find_picks(axes_, x_);
+    if (!linear) find_picks(axes_, x_, exact);
   }
 
   void write() {
@@ -86,10 +86,8 @@ class Resizer {
 
   Index result() { return builder_.make_moved(node_, node_.output(), Layout::channels_last, &x_, integer_); }
 
-  void pick(Index from, Index to, const std::vector<int64_t>& ids, size_t place) {
-    schema::GatherOptionsT options;
-    options.axis = static_cast<int32_t>(place);
-    builder_.emit(Operation::GATHER, {from, builder_.ints(ids)}, {to}, options_of(std::move(options)));
+  void pick(Index from, Index to, const Picks& ids, size_t place) {
+    pick_along(builder_, from, to, static_cast<int64_t>(place), ids);
   }
 
   /// Shares of two picks.
@@ -134,6 +132,59 @@ void nearest(Builder& builder, const Node& node) {
   Resizer(builder, node, /*linear=*/false).write();
 }
 
+void nearest_exact(Builder& builder, const Node& node) {
+  Resizer(builder, node, /*linear=*/false, /*exact=*/true).write();
+}
+
+/// The dimensions behind the channels, of which each one is resized by itself.
+std::vector<ResizeAxis> axes_of(const Builder& builder, const Node& node) {
+  const Value& x = *node.args.at(0).value;
+  const Shape from = builder.shape_of(node, x), to = builder.shape_of(node, *node.output());
+  const size_t dims = from.sizes.size() - 2;
+  const bool corners = has_arg(node, "align_corners") && bool_arg(node, "align_corners");
+  const std::vector<double> factors = corners ? std::vector<double>(dims, 0) : resize_factors(node, dims);
+  std::vector<ResizeAxis> axes;
+  for (size_t d = 0; d < dims; ++d) axes.push_back({from.sizes[2 + d], to.sizes[2 + d], factors[d]});
+  return axes;
+}
+
+/// `write(image, axis of the file, axis)` along each dimension whose size or step is another one.
+template <typename Write>
+void resize_each(Builder& builder, const Node& node, bool integer, const std::vector<ResizeAxis>& axes,
+                 const Write& write) {
+  const Value& x = *node.args.at(0).value;
+  const Layout layout = builder.layout_of(&x);
+  const int64_t rank = rank_of(node, x);
+  Index image = builder.tensor_of(node, &x, layout, integer);
+  bool changed = false;
+  for (size_t d = 0; d < axes.size(); ++d) {
+    if (axes[d].in == axes[d].out && axes[d].by_sizes()) continue;
+    image = write(image, axis_in(layout, static_cast<int64_t>(2 + d), rank), axes[d]);
+    changed = true;
+  }
+  if (!changed) return builder.share(node.output(), &x);
+  builder.place(node.output(), image, layout, integer ? &x : nullptr);
+}
+
+/// Sequences and volumes: the operators are of images.
+void nearest_by_picks(Builder& builder, const Node& node) {
+  const Value& x = *node.args.at(0).value;
+  std::vector<ResizeAxis> axes = axes_of(builder, node);
+  find_picks(axes, x, node.op().find("exact") != std::string_view::npos);
+  const auto pick = [&](Index image, int64_t place, const ResizeAxis& axis) {
+    return picked_along(builder, image, place, axis.picks);
+  };
+  resize_each(builder, node, builder.has_codes(&x), axes, pick);
+}
+
+/// Sums of several elements by weights that do not change, as products with stored matrices.
+void by_products(Builder& builder, const Node& node) {
+  const auto multiply = [&](Index image, int64_t place, const ResizeAxis& axis) {
+    return product_along(builder, node, image, place, resize_matrix(node, axis));
+  };
+  resize_each(builder, node, /*integer=*/false, axes_of(builder, node), multiply);
+}
+
 void bilinear(Builder& builder, const Node& node) {
   Resizer(builder, node, /*linear=*/true).write();
 }
@@ -142,7 +193,17 @@ void bilinear(Builder& builder, const Node& node) {
 
 ConverterTable resize_converters() {
   static constexpr Converter kTable[] = {{"aten::upsample_nearest2d", nearest},
-                                         {"aten::upsample_bilinear2d", bilinear}};
+                                         {"aten::_upsample_nearest_exact2d", nearest_exact},
+                                         {"aten::upsample_nearest1d", nearest_by_picks},
+                                         {"aten::upsample_nearest3d", nearest_by_picks},
+                                         {"aten::_upsample_nearest_exact1d", nearest_by_picks},
+                                         {"aten::_upsample_nearest_exact3d", nearest_by_picks},
+                                         {"aten::upsample_bilinear2d", bilinear},
+                                         {"aten::upsample_linear1d", by_products},
+                                         {"aten::upsample_trilinear3d", by_products},
+                                         {"aten::upsample_bicubic2d", by_products},
+                                         {"aten::_upsample_bicubic2d_aa", by_products},
+                                         {"aten::_upsample_bilinear2d_aa", by_products}};
   return kTable;
 }
 

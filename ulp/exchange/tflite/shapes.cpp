@@ -82,26 +82,37 @@ void transpose(Builder& builder, const Node& node, const Order& order) {
                options_of(schema::TransposeOptionsT()));
 }
 
-void swap(Builder& builder, const Node& node) {
-  const int64_t rank = rank_of(node, *value_arg(node, "self"));
-  Order order = order_of(Layout::as_is, static_cast<size_t>(rank));
-  std::swap(order.at(static_cast<size_t>(dim_arg(node, "dim0", rank))),
-            order.at(static_cast<size_t>(dim_arg(node, "dim1", rank))));
-  transpose(builder, node, order);
-}
-
-void turn(Builder& builder, const Node& node) {
-  const int64_t rank = rank_of(node, *value_arg(node, "self"));
-  Order order = order_of(Layout::as_is, static_cast<size_t>(rank));
-  std::ranges::reverse(order);
-  transpose(builder, node, order);
-}
-
+/// transpose, swapdims, t, permute, movedim and moveaxis.
 void permute(Builder& builder, const Node& node) {
-  const int64_t rank = rank_of(node, *value_arg(node, "self"));
-  Order order = ints_arg(node, "dims");
-  for (int64_t& dim : order) dim += dim < 0 ? rank : 0;
+  transpose(builder, node, permuted_dims(node));
+}
+
+/// mT: the last two the other way round.
+void turn_matrices(Builder& builder, const Node& node) {
+  Order order = order_of(Layout::as_is, static_cast<size_t>(rank_of(node, *value_arg(node, "self"))));
+  if (order.size() < 2) refuse(node, "expected matrices");
+  std::swap(order[order.size() - 1], order[order.size() - 2]);
   transpose(builder, node, order);
+}
+
+/// How often each dimension of the result has those of the operand, whose leading ones may be missing.
+void tile(Builder& builder, const Node& node) {
+  const Value& x = *value_arg(node, "self");
+  const bool integer = builder.has_codes(&x);
+  Order times = ints_arg(node, node.is("aten::repeat") ? "repeats" : "dims");
+  Shape shape = builder.shape_of(node, x);
+  const size_t rank = static_cast<size_t>(rank_of(node, *node.output()));
+  times.insert(times.begin(), rank - times.size(), 1);
+  Index in = builder.tensor_of(node, &x, Layout::as_is, integer);
+  if (shape.sizes.size() < rank) {
+    for (auto* sizes : {&shape.sizes, &shape.signature})
+      sizes->insert(sizes->begin(), rank - sizes->size(), 1);
+    const Index wide = builder.like(in, shape);
+    builder.reshape(node, in, wide);
+    in = wide;
+  }
+  builder.emit(Operation::TILE, {in, builder.ints(times)},
+               {builder.make_moved(node, node.output(), Layout::as_is, &x, integer)});
 }
 
 void expand(Builder& builder, const Node& node) {
@@ -118,12 +129,13 @@ void expand(Builder& builder, const Node& node) {
 
 ConverterTable shape_converters() {
   static constexpr Converter kTable[] = {
-      {"aten::view", reshape},       {"aten::reshape", reshape},    {"aten::_unsafe_view", reshape},
-      {"aten::view_as", reshape},    {"aten::reshape_as", reshape}, {"aten::flatten", reshape},
-      {"aten::unflatten", reshape},  {"aten::squeeze", reshape},    {"aten::unsqueeze", reshape},
-      {"aten::transpose", swap},     {"aten::swapdims", swap},      {"aten::t", turn},
-      {"aten::permute", permute},    {"aten::expand", expand},      {"aten::expand_as", expand},
-      {"aten::broadcast_to", expand}};
+      {"aten::view", reshape},      {"aten::reshape", reshape},    {"aten::_unsafe_view", reshape},
+      {"aten::view_as", reshape},   {"aten::reshape_as", reshape}, {"aten::flatten", reshape},
+      {"aten::unflatten", reshape}, {"aten::squeeze", reshape},    {"aten::unsqueeze", reshape},
+      {"aten::transpose", permute}, {"aten::swapdims", permute},   {"aten::t", permute},
+      {"aten::movedim", permute},   {"aten::moveaxis", permute},   {"aten::mT", turn_matrices},
+      {"aten::tile", tile},         {"aten::repeat", tile},        {"aten::permute", permute},
+      {"aten::expand", expand},     {"aten::expand_as", expand},   {"aten::broadcast_to", expand}};
   return kTable;
 }
 
