@@ -10,7 +10,7 @@
 #include "captured_function.h"
 #include "error_of.h"
 #include "onnx_reader.h"
-#include "tflite_reader.h"
+#include "tflite_run.h"
 #include "ulp/exchange/export_onnx.h"
 #include "ulp/exchange/export_tflite.h"
 #include "ulp/exchange/import_onnx.h"
@@ -194,6 +194,77 @@ TEST(ExportTypes, ASquareRootIsNoPower) {
   EXPECT_EQ(file.of("Sqrt").size(), 1U);
   EXPECT_EQ(file.of("Reciprocal").size(), 1U);
   EXPECT_EQ(codes_of(inverse, x), std::set<int>{kRsqrt});
+}
+
+TEST(ExportTypes, OnnxCarriesSmallWholeNumbersInLargerOnes) {
+  const std::vector<std::tuple<std::string, std::string, TypedBody>> bodies = {
+      {"matmul", "MatMul", [](const at::Tensor& v) { return at::matmul(v, v.t()); }},
+      {"maximum", "Max", [](const at::Tensor& v) { return at::maximum(v, v * v); }},
+      {"amin", "ReduceMin", [](const at::Tensor& v) { return at::amin(v, {1}); }},
+      {"where", "Where", [](const at::Tensor& v) { return at::where(v > 0, v, v * 2); }},
+      {"pad", "Pad",
+       [](const at::Tensor& v) {
+         return at::constant_pad_nd(v, {1, 1}, 3);
+       }},
+      {"tril", "Trilu", [](const at::Tensor& v) { return at::tril(v); }}};
+  constexpr int64_t kInt32 = 6;
+  for (const auto& [name, op, body] : bodies) {
+    const at::Tensor x = whole_numbers(at::kShort) * 30000;
+    expect_same_elements(name, body, x);
+    const ReadModel file = onnx_of(body, x);
+    ASSERT_FALSE(file.of(op).empty()) << name;
+    const ReadNode* made = file.maker(file.of(op)[0].inputs.at(op == "Where" ? 1 : 0));
+    ASSERT_NE(made, nullptr) << name;
+    EXPECT_EQ(made->op, "Cast") << name;
+    EXPECT_EQ(made->attributes.at("to").i, kInt32) << name;
+  }
+}
+
+TEST(ExportTypes, WholeQuotientsAndPowersWrapAsLibTorchsDo) {
+  const at::Tensor x = torch::tensor({1, 0, -3, 2, 100, -128, 5, 127}, torch::kInt).view({2, 4});
+  for (const at::ScalarType type : {at::kChar, at::kShort, at::kInt, at::kLong}) {
+    const at::Tensor numbers = type == at::kShort ? x.to(type) * 256 : x.to(type);
+    expect_same_elements(
+        "floor", [](const at::Tensor& v) { return at::div(v, 3, "floor"); }, numbers);
+    expect_same_elements(
+        "floor of a negative one", [](const at::Tensor& v) { return at::div(v, -7, "floor"); }, numbers);
+    for (const int64_t power : {0, 1, 2, 7})
+      expect_same_elements(
+          "power", [=](const at::Tensor& v) { return at::pow(v, power); }, numbers);
+  }
+  EXPECT_ERROR(exchange::export_onnx(*captured_function(
+                   [](const at::Tensor& v) { return at::pow(v, v.abs()); }, whole_numbers(at::kChar))),
+               "expected floats, int32 or int64");
+}
+
+TEST(ExportTypes, WhatOnnxRuntimeHasOfSmallerFloatsAloneIsRefused) {
+  const at::Tensor x = torch::rand({2, 3}, torch::kDouble);
+  for (const TypedBody& body : std::vector<TypedBody>{[](const at::Tensor& v) { return at::erf(v); },
+                                                      [](const at::Tensor& v) { return at::gelu(v); },
+                                                      [](const at::Tensor& v) { return at::sinh(v); }})
+    EXPECT_ERROR(exchange::export_onnx(*captured_function(body, x)),
+                 "in which other runtimes compute it, got Double");
+}
+
+TEST(ExportTypes, ShrinksKeepWhatIsNoNumber) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    const at::Tensor x =
+        torch::tensor({0.1, -3.3, 0.45, 7., -0.45, -0.2}, torch::kDouble).to(type).view({2, 3});
+    const TypedBody soft = [](const at::Tensor&v) { return at::softshrink(v, 0.4); },
+                    hard = [](const at::Tensor&v) { return at::hardshrink(v, 0.4); };
+    expect_same_elements("softshrink", soft, x);
+    expect_same_elements("hardshrink", hard, x);
+    EXPECT_TRUE(onnx_of(soft, x).of("Shrink").empty());  // which makes 0 of it
+    EXPECT_TRUE(onnx_of(hard, x).of("Shrink").empty());
+  }
+}
+
+/// LiteRT stops at powers below 0.
+TEST(ExportTypes, PowersOfComputedWholeNumbersHaveAnySign) {
+  const TypedBody power = [](const at::Tensor& v) { return at::pow(v, v.flip({1})); };
+  const at::Tensor x = whole_numbers(at::kInt);
+  const auto file = read_tflite(exchange::export_tflite(*captured_function(power, x), {.batch = 2}));
+  EXPECT_TRUE(torch::equal(TfliteRun(*file).run({x}).at(0), power(x)));
 }
 
 TEST(ExportTypes, LiteRtGetsOperatorsOfTypesThatItKnows) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -28,12 +29,8 @@ class TfliteRun {
     for (size_t i = 0; i < file_.tensors.size(); ++i) values_[i] = stored(file_.tensors[i]);
     for (size_t i = 0; i < inputs.size(); ++i) value(file_.inputs.at(i)) = inputs[i];
     for (const TfliteOperator& op : file_.operators) {
-      const at::Tensor made = compute(op);
-      const TfliteTensor& said = file_.tensor(op.outputs.at(0));
-      if (made.sizes().vec() != std::vector<int64_t>(said.shape.begin(), said.shape.end()))
-        throw std::runtime_error("operator " + std::to_string(op.code) + " makes other sizes than '" +
-                                 said.name + "' has");
-      value(op.outputs[0]) = made.contiguous();
+      const std::vector<at::Tensor> made = op.code == kTopK ? top(op) : std::vector{compute(op)};
+      for (size_t i = 0; i < op.outputs.size(); ++i) keep(op, i, made.at(i));
     }
     std::vector<at::Tensor> results;
     for (const int32_t output : file_.outputs) results.push_back(value(output));
@@ -42,15 +39,79 @@ class TfliteRun {
 
  private:
   using Ints = std::vector<int64_t>;
+  /// Numbers of more operators.
+  enum Code {
+    kFloor = 8,
+    kLogistic = 14,
+    kSpaceToDepth = 26,
+    kTanh = 28,
+    kExp = 47,
+    kCast = 53,
+    kMaximum = 55,
+    kArgMax = 56,
+    kMinimum = 57,
+    kLess = 58,
+    kNeg = 59,
+    kGreater = 61,
+    kGreaterEqual = 62,
+    kLessEqual = 63,
+    kSin = 66,
+    kTile = 69,
+    kEqual = 71,
+    kNotEqual = 72,
+    kLog = 73,
+    kSum = 74,
+    kSqrt = 75,
+    kRsqrt = 76,
+    kPow = 78,
+    kArgMin = 79,
+    kReduceProd = 81,
+    kReduceMax = 82,
+    kLogicalOr = 84,
+    kLogicalAnd = 86,
+    kLogicalNot = 87,
+    kReduceMin = 89,
+    kFloorDiv = 90,
+    kReduceAny = 91,
+    kFloorMod = 95,
+    kAbs = 101,
+    kCos = 108,
+    kElu = 111,
+    kSelect = 123,
+    kBatchMatMul = 126,
+    kCumsum = 128,
+    kConv3d = 132,
+    kReduceAll = 140,
+    kGelu = 150,
+    kAtan2 = 156,
+    kSign = 158,
+    kTopK = 48
+  };
+
+  static at::ScalarType type_of(const TfliteTensor& tensor) {
+    return tensor.type == kFloat32Type ? at::kFloat
+           : tensor.type == kInt32Type ? at::kInt
+           : tensor.type == kInt8Type  ? at::kChar
+           : tensor.type == kBoolType  ? at::kBool
+                                       : at::kLong;
+  }
 
   static at::Tensor stored(const TfliteTensor& tensor) {
     if (tensor.bytes.empty()) return {};
-    const at::ScalarType type = tensor.type == kFloat32Type ? at::kFloat
-                                : tensor.type == kInt32Type ? at::kInt
-                                : tensor.type == kInt8Type  ? at::kChar
-                                                            : at::kLong;
     const Ints shape(tensor.shape.begin(), tensor.shape.end());
-    return torch::from_blob(const_cast<char*>(tensor.bytes.data()), shape, type).clone();
+    return torch::from_blob(const_cast<char*>(tensor.bytes.data()), shape, type_of(tensor)).clone();
+  }
+
+  /// The file says which sizes and which type it has.
+  void keep(const TfliteOperator& op, size_t i, const at::Tensor& made) {
+    const TfliteTensor& said = file_.tensor(op.outputs.at(i));
+    if (made.sizes().vec() != std::vector<int64_t>(said.shape.begin(), said.shape.end()))
+      throw std::runtime_error("operator " + std::to_string(op.code) + " makes other sizes than '" +
+                               said.name + "' has");
+    if (made.scalar_type() != type_of(said))
+      throw std::runtime_error("operator " + std::to_string(op.code) + " makes another type than '" +
+                               said.name + "' has");
+    value(op.outputs[i]) = made.contiguous();
   }
 
   at::Tensor& value(int32_t i) { return values_.at(static_cast<size_t>(i)); }
@@ -61,6 +122,8 @@ class TfliteRun {
   }
 
   at::Tensor compute(const TfliteOperator& op) {
+    if (const auto made = elementwise(op)) return *made;
+    if (const auto made = of_matrices(op)) return *made;
     constexpr int kGather = 36, kSub = 41, kDiv = 42, kStrided = 45, kSlice = 65, kRound = 116;
     constexpr int kBilinear = 23, kNearest = 97;
     switch (op.code) {
@@ -81,7 +144,7 @@ class TfliteRun {
       case kTranspose:
         return in(op, 0).permute(ints(op, 1));
       case kGather:
-        return in(op, 0).index_select(op.options.get<int32_t>(0), in(op, 1).to(at::kLong));
+        return gathered(op);
       case kSlice:
         return sliced(in(op, 0), ints(op, 1), ints(op, 2));
       case kStrided:
@@ -103,6 +166,162 @@ class TfliteRun {
       default:
         throw std::runtime_error("no rule for operator " + std::to_string(op.code));
     }
+  }
+
+  /// Operators element by element.
+  std::optional<at::Tensor> elementwise(const TfliteOperator& op) {
+    const auto x = [&] { return in(op, 0); };
+    const auto y = [&] { return in(op, 1); };
+    switch (op.code) {
+      case kLogistic:
+        return x().sigmoid();
+      case kTanh:
+        return x().tanh();
+      case kFloor:
+        return x().floor();
+      case kExp:
+        return x().exp();
+      case kCast:
+        return x().to(type_of(file_.output(op)));
+      case kMaximum:
+        return at::maximum(x(), y());
+      case kMinimum:
+        return at::minimum(x(), y());
+      case kLess:
+        return x() < y();
+      case kNeg:
+        return -x();
+      case kGreater:
+        return x() > y();
+      case kGreaterEqual:
+        return x() >= y();
+      case kLessEqual:
+        return x() <= y();
+      case kSin:
+        return x().sin();
+      case kEqual:
+        return x() == y();
+      case kNotEqual:
+        return x() != y();
+      case kLog:
+        return x().log();
+      case kSqrt:
+        return x().sqrt();
+      case kRsqrt:
+        return x().rsqrt();
+      case kPow:
+        return at::pow(x(), y());
+      case kLogicalOr:
+        return at::logical_or(x(), y());
+      case kLogicalAnd:
+        return at::logical_and(x(), y());
+      case kLogicalNot:
+        return at::logical_not(x());
+      case kFloorDiv:
+        return at::div(x(), y(), "floor");
+      case kFloorMod:
+        return at::remainder(x(), y());
+      case kAbs:
+        return x().abs();
+      case kCos:
+        return x().cos();
+      case kElu:
+        return at::elu(x());
+      case kSelect:
+        return at::where(x(), y(), in(op, 2));
+      case kGelu:
+        return at::gelu(x());
+      case kAtan2:
+        return at::atan2(x(), y());
+      case kSign:
+        return x().sign();
+      default:
+        return std::nullopt;
+    }
+  }
+
+  /// Products, sums over dimensions, and moves of elements.
+  std::optional<at::Tensor> of_matrices(const TfliteOperator& op) {
+    const auto x = [&] { return in(op, 0); };
+    const auto reduced = [&](const auto& function) {
+      return function(x(), ints(op, 1), op.options.get<int8_t>(0) != 0);
+    };
+    switch (op.code) {
+      case kConcatenation: {
+        std::vector<at::Tensor> parts;
+        for (size_t i = 0; i < op.inputs.size(); ++i) parts.push_back(in(op, i));
+        return at::cat(parts, op.options.get<int32_t>(0));
+      }
+      case kFullyConnected:
+        return at::linear(x(), in(op, 1), in(op, 2));
+      case kSoftmax:
+        return x().softmax(-1);
+      case kSpaceToDepth: {
+        const int64_t block = op.options.get<int32_t>(0);
+        const at::Tensor rows =
+            at::pixel_unshuffle(x().permute({0, 3, 1, 2}), block);  // a block inside of the channel
+        return rows.unflatten(1, {x().size(3), block * block})
+            .transpose(1, 2)
+            .flatten(1, 2)
+            .permute({0, 2, 3, 1});
+      }
+      case kMean:
+        return reduced([](const at::Tensor& a, const Ints& dims, bool keep) { return a.mean(dims, keep); });
+      case kTile:
+        return x().repeat(ints(op, 1));
+      case kSum:
+        return reduced([](const at::Tensor& a, const Ints& dims, bool keep) { return a.sum(dims, keep); });
+      case kReduceMax:
+        return reduced([](const at::Tensor& a, const Ints& dims, bool keep) { return a.amax(dims, keep); });
+      case kReduceMin:
+        return reduced([](const at::Tensor& a, const Ints& dims, bool keep) { return a.amin(dims, keep); });
+      case kReduceAny:
+        return reduced(
+            [](const at::Tensor& a, const Ints& dims, bool keep) { return a.any(dims.at(0), keep); });
+      case kReduceAll:
+        return reduced(
+            [](const at::Tensor& a, const Ints& dims, bool keep) { return a.all(dims.at(0), keep); });
+      case kArgMax:
+        return x().argmax(ints(op, 1).at(0));
+      case kArgMin:
+        return x().argmin(ints(op, 1).at(0));
+      case kReduceProd:
+        return x().prod(ints(op, 1).at(0), op.options.get<int8_t>(0) != 0);
+      case kBatchMatMul:
+        return at::matmul(x(), in(op, 1));
+      case kCumsum:
+        return x().cumsum(ints(op, 1).at(0));
+      case kConv3d:
+        return volume(op);
+      default:
+        return std::nullopt;
+    }
+  }
+
+  /// Rows [..., n] of ids [..., k], where the leading dimensions go together.
+  at::Tensor gathered(const TfliteOperator& op) {
+    const at::Tensor ids = in(op, 1).to(at::kLong);
+    const int64_t axis = op.options.get<int32_t>(0);
+    if (op.options.get<int32_t>(1) > 0) return at::gather(in(op, 0), axis, ids);
+    at::Tensor made = in(op, 0).index_select(axis, ids.flatten());
+    Ints shape = in(op, 0).sizes().vec();
+    shape.erase(shape.begin() + axis);
+    shape.insert(shape.begin() + axis, ids.sizes().begin(), ids.sizes().end());
+    return made.reshape(shape);
+  }
+
+  std::vector<at::Tensor> top(const TfliteOperator& op) {
+    const auto [values, ids] = in(op, 0).sort(/*stable=*/true, -1, /*descending=*/true);
+    const int64_t k = in(op, 1).item<int64_t>();
+    return {values.narrow(-1, 0, k), ids.narrow(-1, 0, k).to(at::kInt)};
+  }
+
+  at::Tensor volume(const TfliteOperator& op) {
+    const auto number = [&](int field) { return static_cast<int64_t>(op.options.get<int32_t>(field, 1)); };
+    return torch::conv3d(in(op, 0).permute({0, 4, 1, 2, 3}), in(op, 1).permute({4, 3, 0, 1, 2}), in(op, 2),
+                         {number(1), number(3), number(2)}, at::IntArrayRef{0, 0, 0},
+                         {number(5), number(7), number(6)})
+        .permute({0, 2, 3, 4, 1});
   }
 
   static at::Tensor sliced(at::Tensor x, const Ints& begin, const Ints& size) {

@@ -1,0 +1,359 @@
+// Calls that a TensorFlow Lite file has in other operators: what the format's rules compute from it is what LibTorch does.
+#include <torch/torch.h>
+
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "captured_function.h"
+#include "error_of.h"
+#include "tflite_run.h"
+#include "ulp/exchange/export_tflite.h"
+
+namespace ulp::test {
+
+namespace {
+
+using FormBody = std::function<at::Tensor(const at::Tensor&)>;
+using Forms = std::vector<std::pair<std::string, FormBody>>;
+using Pads = std::vector<int64_t>;
+
+/// Of a file for the batch of x. Images of four dimensions may lie either way.
+at::Tensor by_file(const FormBody& body, const at::Tensor& x, const at::Tensor& right) {
+  const auto module = captured_function(body, x);
+  const auto file = read_tflite(exchange::export_tflite(*module, {.batch = x.size(0)}));
+  const at::Tensor made = TfliteRun(*file).run({channels_last(x)}).at(0);
+  if (made.dim() == 4 && (made.sizes() != right.sizes() || !torch::allclose(made, right, 1e-5, 1e-5)))
+    return made.permute({0, 3, 1, 2});
+  return made;
+}
+
+/// Within a few roundings of the largest number.
+void expect_right(const Forms& forms, const at::Tensor& x, double most = 2e-6) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, body] : forms) {
+    SCOPED_TRACE(name);
+    const at::Tensor right = body(x), made = by_file(body, x, right);
+    ASSERT_EQ(made.sizes(), right.sizes());
+    ASSERT_EQ(made.scalar_type(), right.scalar_type());
+    EXPECT_TRUE(torch::equal(made.isnan(), right.isnan())) << made << right;
+    const double largest =
+        std::max(right.to(at::kDouble).nan_to_num(0, 0, 0).abs().max().item<double>(), 1e-3);
+    const at::Tensor apart = (made.to(at::kDouble) - right.to(at::kDouble)).nan_to_num(0);
+    EXPECT_LE(apart.abs().max().item<double>(), most * largest) << made << right;
+  }
+}
+
+at::Tensor form_image(at::IntArrayRef sizes) {
+  torch::manual_seed(3);
+  return torch::randn(sizes);
+}
+
+}  // namespace
+
+TEST(ExportTfliteForms, FunctionsAreSpelledOut) {
+  const at::Tensor x =
+      torch::tensor({-8.F, -1.5F, -0.3F, -1e-4F, 0.F, 2e-5F, 0.2F, 0.9F, 1.7F, 12.F}).view({2, 5});
+  const Forms forms = {
+      {"square", [](const at::Tensor& v) { return at::square(v); }},
+      {"softplus", [](const at::Tensor& v) { return at::softplus(v); }},
+      {"softplus of a threshold", [](const at::Tensor& v) { return at::softplus(v, 2, 1); }},
+      {"log_sigmoid", [](const at::Tensor& v) { return at::log_sigmoid(v); }},
+      {"mish", [](const at::Tensor& v) { return at::mish(v); }},
+      {"elu", [](const at::Tensor& v) { return at::elu(v, 0.7, 1.1, 0.9); }},
+      {"celu", [](const at::Tensor& v) { return at::celu(v, 0.6); }},
+      {"selu", [](const at::Tensor& v) { return at::selu(v); }},
+      {"hardshrink", [](const at::Tensor& v) { return at::hardshrink(v, 0.4); }},
+      {"softshrink", [](const at::Tensor& v) { return at::softshrink(v, 0.4); }},
+      {"threshold", [](const at::Tensor& v) { return at::threshold(v, 0.1, 20); }},
+      {"prelu", [](const at::Tensor& v) { return at::prelu(v, torch::full({1}, 0.3F)); }},
+      {"log1p", [](const at::Tensor& v) { return at::log1p(v.abs()); }},
+      {"expm1", [](const at::Tensor& v) { return at::expm1(v); }},
+      {"log2", [](const at::Tensor& v) { return at::log2(v.abs()); }},
+      {"exp2", [](const at::Tensor& v) { return at::exp2(v); }},
+      {"logaddexp", [](const at::Tensor& v) { return at::logaddexp(v, v * 2); }},
+      {"logit", [](const at::Tensor& v) { return at::logit(v, 1e-3); }},
+      {"erf", [](const at::Tensor& v) { return at::erf(v); }},
+      {"erfc", [](const at::Tensor& v) { return at::erfc(v); }},
+      {"tan", [](const at::Tensor& v) { return at::tan(v); }},
+      {"asin", [](const at::Tensor& v) { return at::asin(v * 0.08); }},
+      {"acos", [](const at::Tensor& v) { return at::acos(v * 0.08); }},
+      {"atan", [](const at::Tensor& v) { return at::atan(v); }},
+      {"sinh", [](const at::Tensor& v) { return at::sinh(v); }},
+      {"cosh", [](const at::Tensor& v) { return at::cosh(v); }},
+      {"asinh", [](const at::Tensor& v) { return at::asinh(v); }},
+      {"acosh", [](const at::Tensor& v) { return at::acosh(v.abs() + 1); }},
+      {"atanh", [](const at::Tensor& v) { return at::atanh(v * 0.08); }},
+      {"sinc", [](const at::Tensor& v) { return at::sinc(v); }},
+      {"reciprocal", [](const at::Tensor& v) { return at::reciprocal(v + 0.5); }},
+      {"trunc", [](const at::Tensor& v) { return at::trunc(v); }},
+      {"frac", [](const at::Tensor& v) { return at::frac(v); }},
+      {"remainder", [](const at::Tensor& v) { return at::remainder(v, -0.7); }},
+      {"fmod", [](const at::Tensor& v) { return at::fmod(v, 0.7); }},
+      {"quotient rounded down", [](const at::Tensor& v) { return at::div(v, 0.7, "floor"); }},
+      {"quotient cut off", [](const at::Tensor& v) { return at::div(v, 0.7, "trunc"); }},
+      {"addcmul", [](const at::Tensor& v) { return at::addcmul(v, v, v + 1, 0.5); }},
+      {"lerp", [](const at::Tensor& v) { return at::lerp(v, v * 2, 0.3); }},
+      {"xor", [](const at::Tensor& v) { return at::bitwise_xor(v > 0, v < 1).to(at::kFloat); }}};
+  expect_right(forms, x);
+}
+
+/// Near 0 the smallest numbers keep their digits.
+TEST(ExportTfliteForms, SmallNumbersKeepTheirDigits) {
+  const at::Tensor x = torch::tensor({-3e-6F, 7e-8F, 2e-7F, -4e-5F}).view({2, 2});
+  expect_right({{"log1p", [](const at::Tensor& v) { return at::log1p(v); }},
+                {"expm1", [](const at::Tensor& v) { return at::expm1(v); }},
+                {"erf", [](const at::Tensor& v) { return at::erf(v); }},
+                {"sinh", [](const at::Tensor& v) { return at::sinh(v) * 1e3; }},
+                {"asinh", [](const at::Tensor& v) { return at::asinh(v) * 1e3; }},
+                {"atanh", [](const at::Tensor& v) { return at::atanh(v) * 1e3; }},
+                {"log1p scaled", [](const at::Tensor& v) { return at::log1p(v) * 1e4; }},
+                {"expm1 scaled", [](const at::Tensor& v) { return at::expm1(v) * 1e4; }},
+                {"erf scaled", [](const at::Tensor& v) { return at::erf(v) * 1e4; }}},
+               x);
+}
+
+TEST(ExportTfliteForms, InfinitiesAndWhatIsNoNumber) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const at::Tensor x = torch::tensor({-kInfinity, kInfinity, NAN, 0.F, 3.F, -200.F}).view({2, 3});
+  expect_right({{"isnan", [](const at::Tensor& v) { return at::isnan(v); }},
+                {"isinf", [](const at::Tensor& v) { return at::isinf(v); }},
+                {"nan_to_num", [](const at::Tensor& v) { return at::nan_to_num(v, 1.5, 10, -20); }},
+                {"softplus", [](const at::Tensor& v) { return at::softplus(v).clamp_max(1e30); }},
+                {"expm1", [](const at::Tensor& v) { return at::expm1(v).clamp_max(1e30); }},
+                {"erf", [](const at::Tensor& v) { return at::erf(v); }}},
+               x);
+}
+
+TEST(ExportTfliteForms, NormsAndVariances) {
+  const at::Tensor x = form_image({2, 6, 4, 5});
+  const at::Tensor weight = torch::rand({6}) + 0.5, bias = torch::randn({6});
+  const auto norm = [](double order, Pads dims, bool keep) {
+    return [=](const at::Tensor& v) { return at::linalg_vector_norm(v, order, dims, keep); };
+  };
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  expect_right({{"2", norm(2, {1}, true)},
+                {"1", norm(1, {2, 3}, false)},
+                {"0", norm(0, {-1}, false)},
+                {"3", norm(3, {1}, false)},
+                {"infinity", norm(kInfinity, {1, 2}, true)},
+                {"-infinity", norm(-kInfinity, {3}, false)},
+                {"var",
+                 [](const at::Tensor& v) {
+                   return at::var(v, Pads{1, 2}, 1, true);
+                 }},
+                {"std", [](const at::Tensor& v) { return at::std(v, Pads{3}, 0, false); }},
+                {"logsumexp", [](const at::Tensor& v) { return at::logsumexp(v * 40, {1}); }},
+                {"group_norm", [=](const at::Tensor& v) { return at::group_norm(v, 3, weight, bias); }},
+                {"instance_norm",
+                 [=](const at::Tensor& v) {
+                   return at::instance_norm(v, weight, bias, {}, {}, true, 0.1, 1e-5, false);
+                 }},
+                {"rms_norm", [](const at::Tensor& v) { return at::rms_norm(v, {5}, {}, 1e-5); }},
+                {"softmax of rows", [](const at::Tensor& v) { return at::softmax(v, 2); }},
+                {"prod", [](const at::Tensor& v) { return at::prod(v, 1); }},
+                {"any", [](const at::Tensor& v) { return at::any(v > 1, 1); }},
+                {"all", [](const at::Tensor& v) { return at::all(v > -1, 2, true); }},
+                {"argmin", [](const at::Tensor& v) { return at::argmin(v, 2); }},
+                {"argmax that stays", [](const at::Tensor& v) { return at::argmax(v, 1, true); }},
+                {"max", [](const at::Tensor& v) { return std::get<0>(at::max(v, 2)); }},
+                {"places of min", [](const at::Tensor& v) { return std::get<1>(at::min(v, 1)); }},
+                {"cumsum", [](const at::Tensor& v) { return at::cumsum(v, 2); }},
+                {"cumprod", [](const at::Tensor& v) { return at::cumprod(v, 3); }}},
+               x, 5e-6);
+}
+
+TEST(ExportTfliteForms, PadsOfEveryMode) {
+  const at::Tensor image = form_image({2, 3, 4, 5}), sequence = form_image({2, 3, 6});
+  const auto padded = [](Pads pads, const char* mode) {
+    return [=](const at::Tensor& v) { return at::pad(v, pads, mode); };
+  };
+  expect_right({{"replicate", padded({2, 1, 0, 3}, "replicate")},
+                {"circular", padded({1, 2, 3, 0}, "circular")},
+                {"reflect", padded({1, 2, 3, 0}, "reflect")},
+                {"constant that cuts", padded({-1, 2, 1, -2}, "constant")}},
+               image, 0);
+  expect_right({{"replicate", padded({2, 1}, "replicate")}, {"circular", padded({1, 4}, "circular")}},
+               sequence, 0);
+}
+
+TEST(ExportTfliteForms, AveragesByEveryDivisor) {
+  const at::Tensor image = form_image({2, 3, 7, 8}), volume = form_image({2, 2, 5, 4, 6});
+  Forms forms, of_volumes;
+  for (const bool ceil : {false, true}) {
+    for (const bool counts : {false, true}) {
+      const std::string words = std::string(ceil ? "ceil " : "") + (counts ? "counting" : "");
+      forms.push_back({words, [=](const at::Tensor& v) {
+                         return at::avg_pool2d(v, {3, 2}, {2, 3}, {1, 1}, ceil, counts);
+                       }});
+      forms.push_back({words + " by 3", [=](const at::Tensor& v) {
+                         return at::avg_pool2d(v, {3, 2}, {2, 3}, {1, 0}, ceil, counts, 3);
+                       }});
+      of_volumes.push_back({words, [=](const at::Tensor& v) {
+                              return at::avg_pool3d(v, {3, 2, 2}, {2, 1, 3}, {1, 0, 1}, ceil, counts);
+                            }});
+    }
+  }
+  forms.push_back({"unequal windows", [](const at::Tensor& v) {
+                     return at::adaptive_avg_pool2d(v, {3, 5});
+                   }});
+  forms.push_back({"largest of unequal windows", [](const at::Tensor& v) {
+                     return std::get<0>(at::adaptive_max_pool2d(v, {4, 3}));
+                   }});
+  forms.push_back({"largest of dilated windows", [](const at::Tensor& v) {
+                     return at::max_pool2d(v, {3, 2}, {1, 2}, {1, 1}, {2, 3}, true);
+                   }});
+  of_volumes.push_back({"largest", [](const at::Tensor& v) {
+                          return at::max_pool3d(v, {2, 3, 2}, {2, 1, 3}, {1, 1, 0}, {1, 1, 2}, true);
+                        }});
+  expect_right(forms, image);
+  expect_right(of_volumes, volume);
+}
+
+TEST(ExportTfliteForms, ResizesByStoredMatricesAndPicks) {
+  const at::Tensor image = form_image({2, 3, 5, 7}), sequence = form_image({2, 3, 6}),
+                   volume = form_image({2, 2, 3, 4, 5});
+  expect_right({{"bicubic",
+                 [](const at::Tensor& v) {
+                   return at::upsample_bicubic2d(v, {9, 4}, false);
+                 }},
+                {"bicubic by corners",
+                 [](const at::Tensor& v) {
+                   return at::upsample_bicubic2d(v, {3, 11}, true);
+                 }},
+                {"bicubic by factors",
+                 [](const at::Tensor& v) {
+                   return at::upsample_bicubic2d(v, {8, 11}, false, 1.7, 1.6);
+                 }},
+                {"antialiased",
+                 [](const at::Tensor& v) {
+                   return at::_upsample_bilinear2d_aa(v, {2, 3}, false);
+                 }},
+                {"nearest-exact",
+                 [](const at::Tensor& v) {
+                   return at::_upsample_nearest_exact2d(v, {8, 4});
+                 }},
+                {"nearest-exact by factors",
+                 [](const at::Tensor& v) {
+                   return at::_upsample_nearest_exact2d(v, {8, 11}, 1.7, 1.6);
+                 }}},
+               image);
+  expect_right({{"nearest", [](const at::Tensor& v) { return at::upsample_nearest1d(v, {10}); }},
+                {"linear", [](const at::Tensor& v) { return at::upsample_linear1d(v, {9}, false); }}},
+               sequence);
+  expect_right({{"nearest",
+                 [](const at::Tensor& v) {
+                   return at::upsample_nearest3d(v, {5, 3, 7});
+                 }},
+                {"trilinear",
+                 [](const at::Tensor& v) {
+                   return at::upsample_trilinear3d(v, {5, 3, 7}, false);
+                 }}},
+               volume);
+}
+
+TEST(ExportTfliteForms, BlocksThatAreNoSquares) {
+  const at::Tensor image = form_image({2, 4, 5, 6});
+  const at::Tensor weight = form_image({4, 3, 3, 2}) * 0.3, bias = torch::randn({3});
+  expect_right(
+      {{"transposed",
+        [=](const at::Tensor& v) {
+          return at::conv_transpose2d(v, weight, bias, torch::IntArrayRef{3, 2}, torch::IntArrayRef{1, 0});
+        }},
+       {"unshuffled", [](const at::Tensor& v) { return at::pixel_unshuffle(v.slice(2, 0, 4), 2); }}},
+      image);
+}
+
+TEST(ExportTfliteForms, VolumesAreConvolved) {
+  const at::Tensor volume = form_image({2, 4, 5, 6, 4});
+  const at::Tensor weight = form_image({6, 2, 2, 3, 2}) * 0.3, each = form_image({4, 1, 1, 1, 1}),
+                   bias = torch::randn({6});
+  expect_right({{"groups",
+                 [=](const at::Tensor& v) {
+                   return at::relu(at::conv3d(v, weight, bias, at::IntArrayRef{2, 1, 1},
+                                              at::IntArrayRef{1, 0, 2}, at::IntArrayRef{1, 2, 1}, 2));
+                 }},
+                {"scales",
+                 [=](const at::Tensor& v) {
+                   return at::conv3d(v, each, {}, at::IntArrayRef{1}, at::IntArrayRef{0}, at::IntArrayRef{1},
+                                     4);
+                 }}},
+               volume);
+}
+
+TEST(ExportTfliteForms, ProductsWithWhatIsAdded) {
+  const at::Tensor rows = form_image({3, 4}), matrices = form_image({2, 3, 4});
+  const at::Tensor weight = form_image({4, 5}), bias = torch::randn({5}), three = form_image({5, 4, 4});
+  expect_right({{"addmm", [=](const at::Tensor& v) { return at::addmm(bias, v, weight, 0.5, 2); }},
+                {"bilinear", [=](const at::Tensor& v) { return at::bilinear(v, v * 2, three, bias); }}},
+               rows);
+  expect_right(
+      {{"baddbmm", [](const at::Tensor& v) { return at::baddbmm(v.sum(2, true), v, v.mT(), 2, 0.5); }}},
+      matrices);
+}
+
+TEST(ExportTfliteForms, PiecesInAnyOrder) {
+  const at::Tensor x = form_image({2, 4, 6});
+  const at::Tensor ids = torch::tensor({2, -1, 0});
+  expect_right(
+      {{"sorted", [](const at::Tensor& v) { return std::get<0>(at::sort(v, 1, true)); }},
+       {"rising", [](const at::Tensor& v) { return std::get<0>(at::sort(v, 2, false)); }},
+       {"places", [](const at::Tensor& v) { return at::argsort(v, 1, false); }},
+       {"largest", [](const at::Tensor& v) { return std::get<0>(at::topk(v, 2, 1)); }},
+       {"smallest", [](const at::Tensor& v) { return std::get<1>(at::topk(v, 3, 2, false)); }},
+       {"gathered", [](const at::Tensor& v) { return at::gather(v, 1, at::argsort(v, 1, false)); }},
+       {"picked",
+        [=](const at::Tensor& v) {
+          return at::index(v, {std::nullopt, ids});
+        }},
+       {"flipped",
+        [](const at::Tensor& v) {
+          return v.flip({1, 2});
+        }},
+       {"rolled",
+        [](const at::Tensor& v) {
+          return v.roll({2, -1}, {1, 2});
+        }},
+       {"repeated",
+        [](const at::Tensor& v) {
+          return v.repeat({1, 2, 3});
+        }},
+       {"tiled", [](const at::Tensor& v) { return at::tile(v, 2); }},
+       {"repeated each", [](const at::Tensor& v) { return v.repeat_interleave(2, 1); }},
+       {"turned", [](const at::Tensor& v) { return v.mT().movedim(1, 2) * 2; }},
+       {"lower", [](const at::Tensor& v) { return at::tril(v, -1); }},
+       {"upper", [](const at::Tensor& v) { return at::triu(v, 1); }},
+       {"one place", [](const at::Tensor& v) { return at::one_hot(at::argmax(v, 1), 4).to(at::kFloat); }},
+       {"written", [](const at::Tensor& v) { return at::scatter(v, 1, at::argmax(v, 1, true), 7); }},
+       {"added",
+        [](const at::Tensor& v) {
+          return at::scatter_add(v, 1, at::argsort(v, 1, false).slice(1, 0, 2), v.slice(1, 0, 2));
+        }}},
+      x, 1e-6);
+  const at::Tensor image = form_image({2, 3, 5, 6});
+  expect_right({{"windows",
+                 [](const at::Tensor& v) {
+                   return at::im2col(v, {2, 3}, {1, 2}, {1, 0}, {2, 1});
+                 }}},
+               image, 0);
+}
+
+TEST(ExportTfliteForms, RecurrentLayersStepByStep) {
+  torch::manual_seed(5);
+  auto net = std::make_shared<FunctionNet>();
+  auto lstm = net->register_module(
+      "lstm",
+      torch::nn::LSTM(torch::nn::LSTMOptions(4, 3).num_layers(2).bidirectional(true).batch_first(true)));
+  auto gru = net->register_module("gru", torch::nn::GRU(torch::nn::GRUOptions(6, 5)));
+  net->body = [=](const at::Tensor& v) mutable {
+    return std::get<0>(gru->forward(std::get<0>(lstm->forward(v)).transpose(0, 1))).transpose(0, 1) * 1;
+  };
+  const torch::NoGradGuard no_grad;
+  const at::Tensor x = form_image({2, 5, 4}), right = net->body(x);
+  const auto module = captured_net(net, x);
+  const auto file = read_tflite(exchange::export_tflite(*module, {.batch = 2}));
+  EXPECT_LE(relative_difference(TfliteRun(*file).run({x}).at(0), right), 2e-6);
+}
+
+}  // namespace ulp::test
