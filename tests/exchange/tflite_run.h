@@ -318,10 +318,12 @@ class TfliteRun {
 
   at::Tensor volume(const TfliteOperator& op) {
     const auto number = [&](int field) { return static_cast<int64_t>(op.options.get<int32_t>(field, 1)); };
-    return torch::conv3d(in(op, 0).permute({0, 4, 1, 2, 3}), in(op, 1).permute({4, 3, 0, 1, 2}), in(op, 2),
-                         {number(1), number(3), number(2)}, at::IntArrayRef{0, 0, 0},
-                         {number(5), number(7), number(6)})
-        .permute({0, 2, 3, 4, 1});
+    const at::Tensor made =
+        torch::conv3d(in(op, 0).permute({0, 4, 1, 2, 3}), in(op, 1).permute({4, 3, 0, 1, 2}), in(op, 2),
+                      {number(1), number(3), number(2)}, at::IntArrayRef{0, 0, 0},
+                      {number(5), number(7), number(6)})
+            .permute({0, 2, 3, 4, 1});
+    return op.options.get<int8_t>(4) == 1 ? made.relu() : made;
   }
 
   static at::Tensor sliced(at::Tensor x, const Ints& begin, const Ints& size) {
