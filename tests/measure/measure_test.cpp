@@ -18,9 +18,9 @@ TEST(Measure, RunsEveryCandidateInTurnAtTheGivenBatch) {
                                                 seen = batch;
                                               }},
                                              {"b", [&](int64_t) { order += 'b'; }}};
-  const auto timings =
-      time_in_turns(candidates, 64,
-                    {.rounds = 2, .round_seconds = 0, .warmup_calls = 1, .probe = [] { return ulp::CpuUsage{}; }});
+  const auto timings = time_in_turns(
+      candidates, 64,
+      {.rounds = 2, .round_seconds = 0, .warmup_calls = 1, .probe = [] { return ulp::CpuUsage{}; }});
   EXPECT_EQ(order, "ababab");
   EXPECT_EQ(seen, 64);
   ASSERT_EQ(timings.size(), 2u);

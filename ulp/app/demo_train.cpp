@@ -7,8 +7,8 @@
 #include <iterator>
 #include <optional>
 
-#include "ulp/app/demo_parts.h"
 #include "ulp/amp/threads/adaptive_threads.h"
+#include "ulp/app/demo_parts.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/measure/memory_meter.h"
 #include "ulp/models/registry.h"

@@ -76,12 +76,9 @@ void scatter(Builder& builder, const Node& node) {
 }  // namespace
 
 ConverterTable ordered_converters() {
-  static constexpr Converter kTable[] = {{"aten::sort", sort},
-                                         {"aten::argsort", sort},
-                                         {"aten::topk", topk},
-                                         {"aten::cumsum", cumsum},
-                                         {"aten::scatter", scatter},
-                                         {"aten::scatter_add", scatter}};
+  static constexpr Converter kTable[] = {{"aten::sort", sort},       {"aten::argsort", sort},
+                                         {"aten::topk", topk},       {"aten::cumsum", cumsum},
+                                         {"aten::scatter", scatter}, {"aten::scatter_add", scatter}};
   return kTable;
 }
 

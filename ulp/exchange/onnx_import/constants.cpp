@@ -23,7 +23,8 @@ at::Tensor constant_of_node(Call& call, const std::string& ending, const at::Ten
   const at::Tensor kept = call.run().store().attribute(call.node().outputs.at(0) + ending,
                                                        graph::Attribute::Kind::buffer, [&] { return value; });
   const at::DisableRecordFunctionGuard beside_the_capture;
-  if (!at::equal(kept, value)) call.refuse("expected the same lengths and places at all sizes of the inputs and in all steps of a loop");
+  if (!at::equal(kept, value))
+    call.refuse("expected the same lengths and places at all sizes of the inputs and in all steps of a loop");
   return kept;
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 using Point = std::vector<int64_t>;
 
-constexpr double kSmallBytes = 16.0 * (1 << 20);
+constexpr double kSmallBytes = 4.0 * (1 << 20);
 constexpr double kSmallProducts = 268435456.0;  ///< multiplications by weights
 /// Capture makes about five runs at the examples' sizes: these limits bound what far runs add.
 constexpr double kMoreBytes = 2;
