@@ -66,7 +66,7 @@ void expect_close(const at::Tensor& ours, const at::Tensor& right, const nlohman
 }
 
 /// Tests with integers beyond 2^24, at which runs in pieces stop by name.
-const std::set<std::string> kStopped = {};
+const std::set<std::string> kStopped = {"test_bitwise_not_2d"};
 
 }  // namespace
 

@@ -31,7 +31,6 @@ constexpr TypeSet kResized = {at::kHalf, at::kBFloat16, at::kFloat, at::kChar, a
 struct Row {
   TypeSet types;
   std::vector<std::string_view> ops;
-  bool carried = true;
 };
 
 const std::vector<Row>& rows() {
@@ -50,8 +49,6 @@ const std::vector<Row>& rows() {
         "aten::replication_pad3d"}},
       {kWide, {"aten::matmul", "aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::linear"}},
       {kTriangles, {"aten::tril", "aten::triu"}},
-      // Powers of int8 leave the numbers that a power of int32 gives exactly.
-      {kWide, {"aten::pow"}, /*carried=*/false},
       {kImages,
        {"aten::max_pool1d", "aten::max_pool2d", "aten::max_pool3d", "aten::pixel_shuffle",
         "ulp::depth_to_space"}},
@@ -73,7 +70,7 @@ std::span<const PeerTypes> peer_types() {
   static const std::vector<PeerTypes> table = [] {
     std::vector<PeerTypes> all;
     for (const Row& row : rows()) {
-      for (const std::string_view op : row.ops) all.push_back({op, row.types, row.carried});
+      for (const std::string_view op : row.ops) all.push_back({op, row.types});
     }
     return all;
   }();
