@@ -2,7 +2,10 @@
 // numbers give the same copies on every machine. A copy that fails is told by its number, from which it can be
 // made again:
 //   replay_engine --only 123 --write finding.ulp CORPUS   writes copy 123 and runs it
+// A long run can be cut into parts, and can tell what the process holds on the way:
+//   replay_engine --first 50001 --mutants 100000 --tell 1000 CORPUS
 #include <fcntl.h>
+#include <malloc.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -17,6 +20,7 @@
 #include <iostream>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "byte_mutator.h"
@@ -35,7 +39,9 @@ constexpr size_t kMemoryBytes = size_t{256} << 20;
 
 struct Options {
   size_t mutants = 0;
-  size_t only = 0;  ///< the number of the one copy to run, from 1; 0: all
+  size_t first = 1;  ///< the number of the first copy
+  size_t tell = 0;   ///< after how many copies the memory is told; 0: never
+  size_t only = 0;   ///< the number of the one copy to run, from 1; 0: all
   size_t seconds = 10;
   std::string write;
   std::vector<fs::path> files;
@@ -147,14 +153,19 @@ Options parse(int argc, char** argv) {
     const std::string value = argv[++i];
     if (word == "--write") {
       options.write = value;
-    } else if (word == "--mutants" || word == "--only" || word == "--seconds") {
-      size_t& number = word == "--mutants" ? options.mutants
-                       : word == "--only"  ? options.only
-                                           : options.seconds;
-      number = std::stoul(value);
-    } else {
-      throw std::runtime_error("expected --mutants, --only, --seconds or --write, got " + word);
+      continue;
     }
+    const std::pair<const char*, size_t*> numbers[] = {{"--mutants", &options.mutants},
+                                                       {"--first", &options.first},
+                                                       {"--tell", &options.tell},
+                                                       {"--only", &options.only},
+                                                       {"--seconds", &options.seconds}};
+    const auto is_word = [&](const auto& one) { return word == one.first; };
+    const auto* found = std::find_if(std::begin(numbers), std::end(numbers), is_word);
+    if (found == std::end(numbers))
+      throw std::runtime_error("expected --mutants, --first, --tell, --only, --seconds or --write, got " +
+                               word);
+    *found->second = std::stoul(value);
   }
   if (options.files.empty()) throw std::runtime_error("expected files or folders that hold some, got none");
   return options;
@@ -172,6 +183,18 @@ void run_mutant(const Options& options, size_t number) {
   run(bytes, options);
 }
 
+/// What the process holds after a copy, and what of it the allocator of the C library has given out.
+void tell_memory(size_t number) {
+  constexpr double kMegabyte = 1 << 20;
+  std::cerr << "copy " << number << ": " << static_cast<double>(memory_of("VmRSS:")) / kMegabyte
+            << " MB held";
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+  const struct mallinfo2 heap = ::mallinfo2();
+  std::cerr << ", " << static_cast<double>(heap.uordblks + heap.hblkhd) / kMegabyte << " MB given out";
+#endif
+  std::cerr << '\n';
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -186,8 +209,12 @@ int main(int argc, char** argv) {
       std::snprintf(present, sizeof present, "the file '%s'", file.c_str());
       run(read(file), options);
     }
-    for (size_t number = 1; number <= options.mutants; ++number) run_mutant(options, number);
-    std::cout << options.files.size() << " files and " << options.mutants << " changed copies are in order"
+    for (size_t number = options.first; number <= options.mutants; ++number) {
+      run_mutant(options, number);
+      if (options.tell > 0 && number % options.tell == 0) tell_memory(number);
+    }
+    const size_t copies = options.mutants - std::min(options.mutants, options.first - 1);
+    std::cout << options.files.size() << " files and " << copies << " changed copies are in order"
               << (reset_peak() ? "\n" : "; memory was not measured: no access to /proc/self/clear_refs\n");
     return 0;
   } catch (const std::exception& error) {

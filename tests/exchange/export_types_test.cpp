@@ -140,6 +140,20 @@ TEST(ExportTypes, NumbersBesideCarriedElementsWrapAsThey) {
   }
 }
 
+TEST(ExportTypes, TheLargerOfTwoIsNoReduction) {
+  for (const auto type : {at::kFloat, at::kInt, at::kLong}) {
+    const at::Tensor x = whole_numbers(type);
+    const TypedBody larger = [](const at::Tensor&v) { return at::max(v, v.flip({1})); },
+                    smaller = [](const at::Tensor&v) { return at::min(v, -v); };
+    expect_same_elements("max", larger, x);
+    expect_same_elements("min", smaller, x);
+    for (const TypedBody& body : {larger, smaller}) {
+      const auto file = read_tflite(exchange::export_tflite(*captured_function(body, x), {.batch = 2}));
+      EXPECT_TRUE(torch::equal(TfliteRun(*file).run({x}).at(0), body(x)));
+    }
+  }
+}
+
 TEST(ExportTypes, NumbersBesideWholeNumbersHaveAllTheirBits) {
   constexpr int64_t kOdd = (int64_t{1} << 53) + 1;
   const std::vector<std::pair<std::string, TypedBody>> bodies = {

@@ -119,6 +119,26 @@ TEST(ImportPools, GivesEveryWindowOfUnequalPadsAndCeilMode) {
   EXPECT_GT(compared, 200);
 }
 
+TEST(ImportPools, WindowsWithoutABoundAreRefused) {
+  const auto refusal = [](const std::string& op, int64_t kernel, int64_t stride, int64_t dilation,
+                          int64_t pad) {
+    const DrawnPool pool{.op = op,
+                         .in = {8},
+                         .kernel = {kernel},
+                         .strides = {stride},
+                         .dilations = {dilation},
+                         .before = {pad},
+                         .behind = {pad}};
+    return error_of([&] { file_of_pool(pool, {1, 1, 8}).import(19); });
+  };
+  constexpr int64_t kMore = (int64_t{1} << 20) + 1;
+  EXPECT_SAYS(refusal("MaxPool", 4001, 1, 1, 2000), "expected pads of at most 1024, got 2000");
+  EXPECT_SAYS(refusal("MaxPool", kMore, 1, 1, 0), "expected a window of sizes of 1 to 1048576");
+  EXPECT_SAYS(refusal("AveragePool", 2, kMore, 1, 0), "1 to 1048576 as attribute 'strides'");
+  EXPECT_SAYS(refusal("AveragePool", 2, 1, kMore, 0), "1 to 1048576 as attribute 'dilations'");
+  EXPECT_SAYS(refusal("MaxPool", 2, 1, 1, kMore), "0 to 1048576 as attribute 'pads'");
+}
+
 TEST(ImportPools, LargestCodesStayCodes) {
   OnnxCase file;
   file.input("x", {1, 1, 4}, at::kByte);

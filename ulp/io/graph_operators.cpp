@@ -45,15 +45,25 @@ constexpr std::array kChecked = {"__and__"sv,
                                  "unsafe_split"sv,
                                  "unsafe_split_with_sizes"sv};
 /// '_' begins the names of what other operators call when they have checked.
-constexpr std::array kRefusedStarts = {"_"sv,       "batch_norm_"sv, "cudnn_"sv,
-                                       "fbgemm_"sv, "miopen_"sv,     "mkldnn_"sv};
+/// Cells of quantized layers trust the tensors of their packed weights.
+constexpr std::array kRefusedStarts = {"_"sv,       "batch_norm_"sv, "cudnn_"sv,    "fbgemm_"sv,
+                                       "miopen_"sv, "mkldnn_"sv,     "quantized_"sv};
 /// Derivatives trust the indices and statistics of the forward pass, and sparse layouts theirs. Files, streams and the
-/// memory of other tensors are none of a model's.
-constexpr std::array kRefusedParts = {"backward"sv, "from_file"sv, "nested"sv, "record_stream"sv,
-                                      "resize"sv,   "sparse"sv,    "unsafe"sv};
-/// These trust labels, lengths or the sizes of statistics, or give a tensor the memory of another one.
-constexpr std::array kRefused = {"ctc_loss"sv, "native_batch_norm"sv, "segment_reduce"sv, "set"sv,
-                                 "set_"sv,     "set_data"sv};
+/// memory of other tensors are none of a model's. Orthogonal polynomials and zeta functions loop for as long as their numbers
+/// say, which may be for ever.
+constexpr std::array kRefusedParts = {"backward"sv,   "from_file"sv,     "nested"sv, "polygamma"sv,
+                                      "polynomial"sv, "record_stream"sv, "resize"sv, "sparse"sv,
+                                      "unsafe"sv,     "zeta"sv};
+/// These trust labels, lengths, types or the sizes of statistics, loop for as long as a number says, or give a tensor the memory
+/// of another one.
+constexpr std::array kRefused = {"choose_qparams_optimized"sv,
+                                 "ctc_loss"sv,
+                                 "native_batch_norm"sv,
+                                 "promote_types"sv,
+                                 "segment_reduce"sv,
+                                 "set"sv,
+                                 "set_"sv,
+                                 "set_data"sv};
 
 bool may_call(std::string_view name) {
   const auto is = [&](std::string_view other) { return name == other; };

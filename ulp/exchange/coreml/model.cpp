@@ -171,7 +171,7 @@ void write_description(const Model& model, WireWriter& out) {
     metadata.text(1, model.description);
     metadata.text(2, model.version);
     for (const auto& [key, value] : model.metadata) {
-      metadata.message(100, [&](WireWriter& entry) {
+      metadata.message(100, [&key = key, &value = value](WireWriter& entry) {
         entry.text(1, key);
         entry.text(2, value);
       });

@@ -82,7 +82,7 @@ Around around_of(const io::Tokenizer& tokenizer) {
   }
   const std::vector<int64_t> own = tokenizer.encode(text, /*special=*/false).ids;
   const std::vector<int64_t> whole = tokenizer.encode(text).ids;
-  const auto found = std::ranges::search(whole, own).begin();
+  const auto found = std::search(whole.begin(), whole.end(), own.begin(), own.end());
   return {{whole.begin(), found}, {found + std::ssize(own), whole.end()}};
 }
 

@@ -154,7 +154,7 @@ void write(const Model& model, WireWriter& out) {
     inner.integer(2, model.opset);
   });
   for (const auto& [key, value] : model.metadata) {
-    out.message(14, [&](WireWriter& inner) {
+    out.message(14, [&key = key, &value = value](WireWriter& inner) {
       inner.text(1, key);
       inner.text(2, value);
     });

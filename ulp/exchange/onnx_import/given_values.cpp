@@ -39,7 +39,7 @@ void give_values(FileModel& model, const std::map<std::string, at::Tensor>& valu
                 type_name(input->type), ", got ",
                 value.defined() ? type_name(data_type(value.scalar_type())) : "none", ' ',
                 value.defined() ? value.sizes() : at::IntArrayRef());
-    std::erase_if(graph.initializers, [&](const FileTensor& one) { return one.name == name; });
+    std::erase_if(graph.initializers, [&name = name](const FileTensor& one) { return one.name == name; });
     graph.initializers.push_back(
         {.name = name, .type = input->type, .value = value.cpu().contiguous().clone()});
   }

@@ -50,6 +50,16 @@ bool is_usual(const PoolWindows& pool) {
   return usual;
 }
 
+/// LibTorch walks through the padding for the largest of every window.
+void check_walk(const Call& call, const Tensor& x, const PoolWindows& pool) {
+  constexpr int64_t kLongestWalk = 1024;
+  for (size_t d = 0; d < pool.window.before.size() && is_usual(pool); ++d) {
+    const int64_t most = std::max(kLongestWalk, x.size(static_cast<int64_t>(d) + 2));
+    if (pool.window.before[d] > most)
+      call.refuse("expected pads of at most ", most, ", got ", pool.window.before[d]);
+  }
+}
+
 /// The padding behind, or what is left out there, with which the windows fill the input.
 Sizes behind_last(const PoolWindows& pool, const Tensor& x) {
   Sizes behind = pool.window.behind;
@@ -99,6 +109,7 @@ void largest_with_places(Call& call, const Tensor& x, const PoolWindows& pool) {
 void max_pool(Call& call) {
   const Tensor x = call.x(0);
   PoolWindows pool = pool_windows(call, x);
+  check_walk(call, x, pool);
   if (call.wants(1)) return largest_with_places(call, x, pool);
   if (!at::isFloatingType(x.scalar_type())) {
     if (c10::elementSize(x.scalar_type()) > 2) call.refuse("expected floats or codes, got ", x.scalar_type());

@@ -83,7 +83,7 @@ void squeeze(Call& call) {
     if (x.size(d) == 1) axes.push_back(d);
   }
   std::ranges::sort(axes, std::greater());
-  axes.erase(std::ranges::unique(axes).begin(), axes.end());
+  axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
   for (const int64_t axis : axes) {
     if (x.size(axis) != 1) call.refuse("expected size 1 in dimension ", axis, ", got ", x.size(axis));
     x = at::squeeze(x, axis);

@@ -8,12 +8,15 @@ namespace ulp::exchange::onnx_import {
 
 namespace {
 
+/// Of kernels, strides, dilations and pads: their products are far from the end of 64 bits.
+constexpr int64_t kLargestWindow = int64_t{1} << 20;
+
 /// A list of one number a dimension.
 Sizes list_of(const Call& call, const char* name, size_t dims) {
   Sizes list = call.attribute(name, Sizes(dims, 1));
-  const auto positive = [](int64_t value) { return value > 0; };
-  if (list.size() != dims || !std::ranges::all_of(list, positive))
-    call.refuse("expected ", dims, " numbers above 0 as attribute '", name, "'");
+  const auto fits = [](int64_t value) { return value > 0 && value <= kLargestWindow; };
+  if (list.size() != dims || !std::ranges::all_of(list, fits))
+    call.refuse("expected ", dims, " numbers of 1 to ", kLargestWindow, " as attribute '", name, "'");
   return list;
 }
 
@@ -48,6 +51,10 @@ Window plain_window_of(const Call& call, const at::Tensor& x, Sizes kernel) {
   if (dims < 1 || dims > 3 || x.dim() != static_cast<int64_t>(dims) + 2)
     call.refuse("expected a window of 1 to 3 dimensions over the last ones of its input, got ", dims, " of ",
                 x.dim());
+  for (const int64_t size : kernel) {
+    if (size < 1 || size > kLargestWindow)
+      call.refuse("expected a window of sizes of 1 to ", kLargestWindow, ", got ", size);
+  }
   Window window{.kernel = std::move(kernel),
                 .strides = list_of(call, "strides", dims),
                 .dilations = list_of(call, "dilations", dims),
@@ -56,9 +63,9 @@ Window plain_window_of(const Call& call, const at::Tensor& x, Sizes kernel) {
   const std::string automatic = call.attribute("auto_pad", "NOTSET");
   if (automatic != "NOTSET") return window;
   const Sizes pads = call.attribute("pads", Sizes(2 * dims, 0));
-  const bool fits =
-      pads.size() == 2 * dims && std::ranges::all_of(pads, [](int64_t pad) { return pad >= 0; });
-  if (!fits) call.refuse("expected ", 2 * dims, " numbers of 0 or more as attribute 'pads'");
+  const auto is_pad = [](int64_t pad) { return pad >= 0 && pad <= kLargestWindow; };
+  if (pads.size() != 2 * dims || !std::ranges::all_of(pads, is_pad))
+    call.refuse("expected ", 2 * dims, " numbers of 0 to ", kLargestWindow, " as attribute 'pads'");
   window.before.assign(pads.begin(), pads.begin() + static_cast<int64_t>(dims));
   window.behind.assign(pads.begin() + static_cast<int64_t>(dims), pads.end());
   return window;

@@ -76,7 +76,7 @@ class Stored {
     const Json& meta = entry.at("tensor_meta");
     if (entry.at("use_pickle").get<bool>())
       fail_file(kImportPt2Where, "expected plain numbers, got '", name, "' as a pickle, which is never read");
-    if (meta.at("layout").get<int64_t>() != kDense)
+    if (whole_number(meta.at("layout")) != kDense)
       fail_file(kImportPt2Where, "expected a dense tensor, got '", name, "'");
     const at::ScalarType type = scalar_type(meta.at("dtype"));
     const std::string path = folder_ + entry.at("path_name").get<std::string>();

@@ -44,7 +44,7 @@ IValue tensor_argument(const ProgramArgument& argument, const c10::Type& type, c
 }
 
 int64_t memory_format(const Json& number) {
-  switch (number.get<int64_t>()) {
+  switch (whole_number(number)) {
     case 1:
       return static_cast<int64_t>(at::MemoryFormat::Contiguous);
     case 2:
@@ -54,7 +54,7 @@ int64_t memory_format(const Json& number) {
     case 4:
       return static_cast<int64_t>(at::MemoryFormat::Preserve);
     default:
-      fail_file(kImportPt2Where, "expected a memory format, got ", number.get<int64_t>());
+      fail_file(kImportPt2Where, "expected a memory format, got ", whole_number(number));
   }
 }
 
@@ -62,7 +62,7 @@ IValue whole_argument(const ProgramArgument& argument, const c10::Type& type, co
   if (argument.kind == "as_scalar_type") return static_cast<int64_t>(scalar_type(argument.value));
   if (argument.kind == "as_memory_format") return memory_format(argument.value);
   if (argument.kind == "as_layout") {
-    if (argument.value.get<int64_t>() != kDense) fail_file(kImportPt2Where, "expected dense tensors");
+    if (whole_number(argument.value) != kDense) fail_file(kImportPt2Where, "expected dense tensors");
     return static_cast<int64_t>(at::kStrided);
   }
   const IValue number = number_of(argument, values);
@@ -201,7 +201,7 @@ const IValue& value_of(const Values& values, const std::string& name) {
 }
 
 IValue number_of(const ProgramArgument& argument, const Values& values) {
-  if (argument.kind == "as_int") return argument.value.get<int64_t>();
+  if (argument.kind == "as_int") return whole_number(argument.value);
   if (argument.kind == "as_float") return real_number(argument.value);
   if (argument.kind == "as_bool") {
     if (!argument.value.is_boolean()) fail_file(kImportPt2Where, "expected true or false");

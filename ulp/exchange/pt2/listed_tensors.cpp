@@ -1,9 +1,9 @@
 #include "ulp/exchange/pt2/listed_tensors.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "ulp/base/error.h"
+#include "ulp/exchange/pt2/named_arguments.h"
 #include "ulp/exchange/pt2/where.h"
 
 namespace ulp::exchange::pt2 {
@@ -12,21 +12,6 @@ namespace {
 
 using c10::IValue;
 
-/// Arguments by their names; none for those that the operator has not.
-class Arguments {
- public:
-  Arguments(const c10::FunctionSchema& schema, const torch::jit::Stack& stack)
-      : schema_(schema), stack_(stack) {}
-  IValue operator[](const char* name) const {
-    const std::optional<int> place = schema_.argumentIndexWithName(name);
-    return place ? stack_.at(static_cast<size_t>(*place)) : IValue();
-  }
-
- private:
-  const c10::FunctionSchema& schema_;
-  const torch::jit::Stack& stack_;
-};
-
 bool makes_list(const c10::FunctionSchema& schema) {
   return std::ranges::any_of(schema.returns(), [](const c10::Argument& result) {
     return result.type()->kind() == c10::TypeKind::ListType;
@@ -34,7 +19,7 @@ bool makes_list(const c10::FunctionSchema& schema) {
 }
 
 /// Grids have a dimension for each of their tensors.
-void check_grid(const std::string& name, const Arguments& given) {
+void check_grid(const std::string& name, const NamedArguments& given) {
   int64_t dims = 0;
   if (name == "aten::combinations") dims = given["r"].toInt();
   if (name == "aten::meshgrid" || name == "aten::cartesian_prod")
@@ -46,7 +31,7 @@ void check_grid(const std::string& name, const Arguments& given) {
 }  // namespace
 
 int64_t listed_tensors(const c10::FunctionSchema& schema, const torch::jit::Stack& arguments) {
-  const Arguments given(schema, arguments);
+  const NamedArguments given(schema, arguments);
   check_grid(schema.name(), given);
   if (!makes_list(schema)) return 0;
   if (given["tensor_indices_or_sections"].isTensor())

@@ -52,6 +52,14 @@ int64_t floor_divided(int64_t a, int64_t b) {
   return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
 }
 
+/// What the division leaves, with the sign of the divisor.
+int64_t floor_remainder(int64_t a, int64_t b) {
+  if (b == 0) fail_file(kImportPt2Where, "expected no division by 0");
+  if (b == -1) return 0;  // of the lowest number, too, which the processor cannot divide so
+  const int64_t left = a % b;
+  return left != 0 && (left < 0) != (b < 0) ? left + b : left;
+}
+
 IValue power(const IValue& a, const IValue& b) {
   if (!is_whole(a) || !is_whole(b) || whole(b) < 0) return std::pow(real(a), real(b));
   constexpr int64_t kMost = 64;
@@ -117,7 +125,7 @@ const std::map<std::string, Function>& functions() {
        {2,
         [](const Numbers& v) {
           return both(
-              v, [](int64_t a, int64_t b, int64_t* c) { return *c = a - floor_divided(a, b) * b, false; },
+              v, [](int64_t a, int64_t b, int64_t* c) { return *c = floor_remainder(a, b), false; },
               [](double a, double b) { return a - std::floor(a / b) * b; });
         }}},
       {"truediv", {2, [](const Numbers& v) { return IValue(real(v[0]) / real(v[1])); }}},

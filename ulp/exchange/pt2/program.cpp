@@ -6,8 +6,10 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "ulp/base/error.h"
+#include "ulp/base/fields_json.h"
 #include "ulp/base/parse_json.h"
 #include "ulp/exchange/pt2/where.h"
 
@@ -22,7 +24,7 @@ std::string name_of(const Json& json) {
 }
 
 /// Integer('2', ...) and the like, or a number alone.
-std::optional<int64_t> whole_number(std::string_view text) {
+std::optional<int64_t> number_in_text(std::string_view text) {
   for (const std::string_view start : {std::string_view("Integer("), std::string_view("")}) {
     if (!text.starts_with(start)) continue;
     std::string_view digits = text.substr(start.size());
@@ -60,7 +62,7 @@ ProgramSize size_of_text(const std::string& text) {
         std::string_view(text).substr(kProduct.size(), text.size() - kProduct.size() - 1);
     const size_t comma = inner.find(", ");
     if (comma != std::string_view::npos) {
-      const std::optional<int64_t> factor = whole_number(inner.substr(0, comma));
+      const std::optional<int64_t> factor = number_in_text(inner.substr(0, comma));
       const std::string symbol = symbol_of(inner.substr(comma + 2));
       if (factor && *factor > 0 && *factor <= kMostFactor && !symbol.empty()) return {*factor, symbol};
     }
@@ -72,7 +74,7 @@ ProgramSize size_of_text(const std::string& text) {
 ProgramSize size_of(const Json& json) {
   const ProgramArgument size = union_of(json, "a size");
   if (size.kind == "as_expr") return size_of_text(size.value.at("expr_str").get<std::string>());
-  const auto number = size.value.get<int64_t>();
+  const auto number = whole_number(size.value);
   constexpr int64_t kMost = int64_t{1} << 48;
   if (number < 0 || number > kMost)
     fail_file(kImportPt2Where, "expected sizes that a tensor can have, got ", number);
@@ -210,7 +212,7 @@ ProgramGraph read_graph(const Json& json) {
 
 Program read_program(std::string_view text) {
   const Json json = parse_json(text);
-  const auto schema = json.at("schema_version").at("major").get<int64_t>();
+  const auto schema = whole_number(json.at("schema_version").at("major"));
   if (schema != kSchema)
     fail_file(kImportPt2Where, "expected a program in version ", kSchema,
               " of torch.export's schema, which PyTorch 2.13 writes, got ", schema);
@@ -227,8 +229,8 @@ Program read_program(std::string_view text) {
   check_counts(program);
   for (const auto& [symbol, range] : json.at("range_constraints").items()) {
     const Json &low = range.at("min_val"), &high = range.at("max_val");
-    program.ranges[symbol] = {low.is_null() ? 0 : low.get<int64_t>(),
-                              high.is_null() ? -1 : high.get<int64_t>()};
+    program.ranges[symbol] = {low.is_null() ? 0 : whole_number(low),
+                              high.is_null() ? -1 : whole_number(high)};
   }
   program.result_names = dictionary_keys(module.at("module_call_graph"), program.results.size());
   program.trains = trains(program.graph);
@@ -236,7 +238,7 @@ Program read_program(std::string_view text) {
 }
 
 at::ScalarType scalar_type(const Json& number) {
-  switch (number.get<int64_t>()) {
+  switch (whole_number(number)) {
     case 1:
       return at::kByte;
     case 2:
@@ -260,15 +262,22 @@ at::ScalarType scalar_type(const Json& number) {
     default:
       fail_file(kImportPt2Where,
                 "expected numbers of a type that this program knows, got torch.export's type ",
-                number.get<int64_t>());
+                whole_number(number));
   }
+}
+
+int64_t whole_number(const Json& number) {
+  const bool whole = number.is_number_unsigned() ? std::in_range<int64_t>(number.get<uint64_t>())
+                                                 : number.is_number_integer();
+  if (!whole) fail_file(kImportPt2Where, "expected a whole number of 64 bits, got ", shown(number));
+  return number.get<int64_t>();
 }
 
 int64_t plain_number(const Json& size) {
   const ProgramArgument given = union_of(size, "a size");
   if (given.kind != "as_int")
     fail_file(kImportPt2Where, "expected a size that is a number, got an expression");
-  return given.value.get<int64_t>();
+  return whole_number(given.value);
 }
 
 double real_number(const Json& number) {

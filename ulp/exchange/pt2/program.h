@@ -94,6 +94,9 @@ ProgramGraph read_graph(const Json& json);
 /// The element type of a number of the file's own ScalarType, which is not LibTorch's. Throws FileError for another one.
 at::ScalarType scalar_type(const Json& number);
 
+/// A whole number of 64 bits. Throws FileError for fractions, larger numbers and other values.
+int64_t whole_number(const Json& number);
+
 /// The number of a SymInt that is no expression. Throws FileError for one.
 int64_t plain_number(const Json& size);
 

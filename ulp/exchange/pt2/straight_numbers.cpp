@@ -62,6 +62,14 @@ c10::IValue as_number(const at::Tensor& tensor) {
                                            : c10::IValue(tensor.item<double>());
 }
 
+/// The program runs twice for each axis.
+void check_work(size_t axes, size_t calls) {
+  constexpr size_t kMost = 100'000;
+  if (axes * calls > kMost)
+    fail_file(kImportPt2Where, "expected at most ", kMost,
+              " functions of numbers for all free sizes together, got ", calls, " for each of ", axes);
+}
+
 /// One call at the three sizes of an axis.
 void check(const std::array<const NumberCall*, 3>& calls, const FreeAxis& axis) {
   const NumberCall& call = *calls[0];
@@ -172,7 +180,9 @@ void check_straight_numbers(const Program& program,
   };
   const std::vector<NumberCall> base = calls_at(inputs.examples);
   if (std::ranges::none_of(base, [](const NumberCall& call) { return may_bend(call.target); })) return;
-  for (const FreeAxis& axis : free_axes(inputs.examples, inputs.options)) {
+  const std::vector<FreeAxis> axes = free_axes(inputs.examples, inputs.options);
+  check_work(axes.size(), base.size());
+  for (const FreeAxis& axis : axes) {
     const auto second = calls_at(zeros_along(inputs.examples, inputs.options, axis, 1));
     const auto third = calls_at(zeros_along(inputs.examples, inputs.options, axis, 2));
     for (size_t i = 0; i < base.size(); ++i) {

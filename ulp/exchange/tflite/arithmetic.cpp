@@ -163,27 +163,28 @@ void minimum(Builder& builder, const Node& node) {
   binary(builder, node, Operation::MINIMUM);
 }
 
-/// A power of int64 as products, which wrap as LibTorch's do: LiteRT raises float32 and int32 alone.
-void whole_power(Builder& builder, const Node& node, Layout layout) {
+/// A power of whole numbers as products, which wrap as LibTorch's do: LiteRT has no powers of int64, and those of int32 end at
+/// its bounds.
+void whole_power(Builder& builder, const Node& node, at::ScalarType type, Layout layout) {
   constexpr int64_t kMost = 1 << 20;
   const bool fixed = optional_value(node, "exponent") == nullptr;
   const double exponent = fixed ? number_arg(node, "exponent") : 0;
   if (exponent < 1 || exponent > kMost)
-    refuse(node, "expected float32, int32, or int64 to the power of a number from 1 to ", kMost);
+    refuse(node, "expected float32, or whole numbers to the power of a number from 1 to ", kMost);
   const auto multiply = [&](Index a, Index b, Index product) {
     builder.emit(Operation::MUL, {a, b}, {product}, options_for(Operation::MUL, schema::Activation::NONE));
     return product;
   };
   const auto like = [&](Index a) { return builder.like(a, builder.shape_of_tensor(a)); };
   // What is left is power * square^rest; a power of -1 is 1.
-  Index square = operand(builder, node, "self", at::kLong, layout), power = -1;
+  Index square = operand(builder, node, "self", type, layout), power = -1;
   auto rest = static_cast<int64_t>(exponent);
   while (rest > 2 || (rest == 2 && power >= 0)) {
     if (rest % 2 == 1) power = power < 0 ? square : multiply(power, square, like(square));
     square = multiply(square, square, like(square));
     rest /= 2;
   }
-  if (power < 0) power = rest == 2 ? square : builder.number(node, 1, at::kLong);
+  if (power < 0) power = rest == 2 ? square : builder.number(node, 1, type);
   multiply(power, square, builder.make_numbers(node, node.output(), layout));
 }
 
@@ -212,9 +213,10 @@ void pow(Builder& builder, const Node& node) {
   const at::ScalarType type = exchange::type_of(*node.output());
   const Layout layout =
       common_layout(builder, node, optional_value(node, "self"), optional_value(node, "exponent"));
-  if (type == at::kLong) return whole_power(builder, node, layout);
+  const bool computed = optional_value(node, "exponent") != nullptr;
+  if (type == at::kLong || (type == at::kInt && !computed)) return whole_power(builder, node, type, layout);
   // LibTorch takes the square root, whose result of -inf is NaN.
-  const double exponent = optional_value(node, "exponent") == nullptr ? number_arg(node, "exponent") : 1;
+  const double exponent = computed ? 1 : number_arg(node, "exponent");
   if (exponent == 0.5 || exponent == -0.5) {
     const Index x = operand(builder, node, "self", type, layout);
     return builder.emit(exponent > 0 ? Operation::SQRT : Operation::RSQRT, {x},
@@ -222,8 +224,7 @@ void pow(Builder& builder, const Node& node) {
   }
   const Index a = operand(builder, node, "self", type, layout),
               b = operand(builder, node, "exponent", type, layout);
-  if (!at::isFloatingType(type) && optional_value(node, "exponent") != nullptr)
-    return power_of_any_sign(builder, node, a, b, layout);
+  if (!at::isFloatingType(type) && computed) return power_of_any_sign(builder, node, a, b, layout);
   builder.emit(Operation::POW, {a, b}, {builder.make_numbers(node, node.output(), layout)});
 }
 

@@ -63,6 +63,7 @@ void sort(Builder& builder, const Node& node) {
   const Value& x = *value_arg(node, "self");
   const bool places_alone = node.is("aten::argsort"), top = node.is("aten::topk");
   const int64_t rank = rank_of(node, x), dim = dim_arg(node, "dim", rank);
+  if (rank == 0) refuse(node, "expected one dimension or more");
   const bool falls = bool_arg(node, top ? "largest" : "descending");
   const int64_t count = top ? int_arg(node, "k") : fixed_size(node, x, dim);
   const at::ScalarType type = exchange::type_of(x);

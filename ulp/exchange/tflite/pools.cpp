@@ -26,8 +26,18 @@ schema::Pool2DOptionsT options_of_pool(const Windows& windows, const Padded& how
   return options;
 }
 
+/// LibTorch's pools take images without a batch, too; here dimensions are counted behind batch and channels.
+void expect_batch(const Node& node, size_t rank) {
+  constexpr std::string_view kPool = "pool";
+  const std::string& target = node.target();
+  const size_t dims = static_cast<size_t>(target.at(target.find(kPool) + kPool.size()) - '0');
+  if (rank != dims + 2)
+    refuse(node, "expected images with a batch, of ", dims + 2, " dimensions, got ", rank);
+}
+
 template <size_t dims>
 Windows pool_windows(const Builder& builder, const Node& node) {
+  expect_batch(node, sizes_of(node, *value_arg(node, "self")).size());
   const std::vector<int64_t> kernel = ints_arg(node, "kernel_size", dims);
   return windows_of(builder, node, *value_arg(node, "self"), *node.output(), kernel,
                     ints_arg(node, "stride", dims, kernel), std::vector<int64_t>(dims, 1),
@@ -38,6 +48,7 @@ Windows pool_windows(const Builder& builder, const Node& node) {
 std::vector<Window> all_windows(const Builder& builder, const Node& node) {
   const Shape from = builder.shape_of(node, *value_arg(node, "self")),
               to = builder.shape_of(node, *node.output());
+  expect_batch(node, from.sizes.size());
   const size_t dims = from.sizes.size() - 2;
   const std::vector<int64_t> kernel = ints_arg(node, "kernel_size", dims),
                              stride = ints_arg(node, "stride", dims, kernel),
@@ -236,6 +247,7 @@ Windows adaptive_windows(const Builder& builder, const Node& node) {
 std::vector<Taps> adaptive_taps(const Builder& builder, const Node& node) {
   const Shape from = builder.shape_of(node, *value_arg(node, "self")),
               to = builder.shape_of(node, *node.output());
+  expect_batch(node, from.sizes.size());
   std::vector<Taps> all;
   for (size_t d = 2; d < from.sizes.size(); ++d) {
     const int64_t in = from.sizes[d], out = to.sizes[d], most = (in + out - 1) / out + 1;
@@ -252,6 +264,7 @@ std::vector<Taps> adaptive_taps(const Builder& builder, const Node& node) {
 bool divides(const Builder& builder, const Node& node) {
   const Shape from = builder.shape_of(node, *value_arg(node, "self")),
               to = builder.shape_of(node, *node.output());
+  expect_batch(node, from.sizes.size());
   for (size_t d = 2; d < from.sizes.size(); ++d) {
     if (from.sizes[d] % to.sizes[d] != 0) return false;
   }

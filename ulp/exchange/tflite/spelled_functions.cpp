@@ -86,6 +86,7 @@ void softshrink(Formula& f) {
 }
 
 void threshold(Formula& f) {
+  if (!f.floats()) return;
   V x = f.x();
   f.result(
       f.where(f.compare("aten::le", x, number_arg(f.node(), "threshold")), number_arg(f.node(), "value"), x));
@@ -162,9 +163,6 @@ V erf_of(Formula& f, V x) {
 void erf(Formula& f) {
   f.result(erf_of(f, f.x()));
 }
-void erfc(Formula& f) {
-  f.result(f.from(1, erf_of(f, f.x())));
-}
 
 // Circular and hyperbolic functions.
 
@@ -220,7 +218,9 @@ void acosh(Formula& f) {
   V x = f.x(), over = f.add(x, -1);
   V near = f.log1p(f.add(over, f.sqrt(f.mul(over, f.add(over, 2)))));
   V far = f.add(f.log(x), std::numbers::ln2);
-  f.result(f.where(f.compare("aten::gt", x, kSquareIsAll), far, near));
+  // Far below -1 both factors are negative, and the root is one of a positive number.
+  V right = f.where(f.compare("aten::gt", x, kSquareIsAll), far, near);
+  f.result(f.where(f.compare("aten::lt", x, 1), std::numeric_limits<double>::quiet_NaN(), right));
 }
 
 void atanh(Formula& f) {
@@ -314,7 +314,6 @@ SpelledTable spelled_functions() {
                                           {"aten::xlogy", xlogy},
                                           {"aten::special_xlogy", xlogy},
                                           {"aten::erf", erf},
-                                          {"aten::erfc", erfc},
                                           {"aten::tan", tan},
                                           {"aten::atan", atan},
                                           {"aten::arctan", atan},

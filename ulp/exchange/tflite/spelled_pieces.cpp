@@ -56,7 +56,11 @@ void scatter(Formula& f) {
     return;
   V hit =
       f.compare("aten::eq", index, places(f, fixed_size(f.node(), *x, dim), dim, rank, index->meta->dtype));
-  if (!has_arg(f.node(), "src")) return f.result(f.where(hit, number_arg(f.node(), "value"), x));
+  if (!has_arg(f.node(), "src")) {
+    const double value = number_arg(f.node(), "value");
+    if (std::abs(value) > 0x1p53) return;  // a double may be another whole number
+    return f.result(f.where(hit, value, x));
+  }
   V source = f.tensor("src");
   if (source->meta->sizes == index->meta->sizes) f.result(f.where(hit, source, x));
 }

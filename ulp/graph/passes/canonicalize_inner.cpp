@@ -49,6 +49,8 @@ constexpr InnerOp kTable[] = {
     {"aten::native_group_norm", "aten::group_norm", group_norm},
     {"aten::_native_batch_norm_legit_no_training", "aten::batch_norm", batch_norm},
     {"aten::_native_batch_norm_legit", "aten::batch_norm", batch_norm},
+    {"aten::max.other", "aten::maximum", as_they_are},
+    {"aten::min.other", "aten::minimum", as_they_are},
     {"aten::native_dropout", "aten::dropout", as_they_are},
     {"aten::max_pool2d_with_indices", "aten::max_pool2d", as_they_are},
     {"aten::max_pool3d_with_indices", "aten::max_pool3d", as_they_are},
