@@ -482,6 +482,16 @@ TEST_F(ReadPt2, ScalesAreThoseOfTheSizes) {
   }
 }
 
+TEST_F(ReadPt2, FactorsStandForSizes) {
+  const Json x = pt2_full("f", {1, 1, 4, 6}, {{"as_float", 1.0}}), none = {{"as_none", true}};
+  const auto resized = [&](const Json& sizes, const Json& factors) {
+    return pt2_call("upsample_nearest2d.vec", "r",
+                    {{"input", pt2_tensor("f")}, {"output_size", sizes}, {"scale_factors", factors}});
+  };
+  runs_with({x, resized(pt2_numbers({5, 9}), none)});
+  runs_with({x, resized(none, {{"as_floats", {1.3, 1.5}}})});
+}
+
 TEST_F(ReadPt2, RecurrentLayersHaveTheirStatesAndWeights) {
   std::vector<Json> made = {
       pt2_full("f", {3, 2, 4}, {{"as_float", 1.0}}),     pt2_full("h", {2, 2, 5}, {{"as_float", 0.5}}),

@@ -157,6 +157,16 @@ TEST(FarSizes, StraightNumbersAreCaptured) {
       1, {1, 5, 30});
 }
 
+TEST(FarSizes, ListsWithTensorsInPartStayLists) {
+  FarNet model([](FarNet&, at::Tensor x) {
+    return x.index({torch::indexing::Slice(), torch::tensor({2, 0})});
+  });
+  const auto captured = ulp::capture(model, {torch::randn({2, 4})});
+  EXPECT_NO_THROW(captured->graph().verify());
+  const at::Tensor x = torch::randn({9, 4});
+  EXPECT_TRUE(torch::equal(captured->forward(x), model.forward(x)));
+}
+
 TEST(FarSizes, ProductsOfFreeSizesAreCaptured) {
   struct Product : nn::Module {
     at::Tensor forward(const at::Tensor& x) {

@@ -62,6 +62,8 @@ void check_transform(std::string_view op, const NamedArguments& given) {
 void check_scales(const NamedArguments& given) {
   const std::vector<int64_t> sizes = numbers_in(given, "output_size");
   if (sizes.empty()) return;  // sizes that follow the scales
+  if (given["input"].isTensor())
+    return;  // a list of factors, which LibTorch takes in the place of sizes alone
   const at::Tensor x = tensor_in(given, "self");
   static const std::vector<std::vector<const char*>> kNames = {
       {"scales"}, {"scales_h", "scales_w"}, {"scales_d", "scales_h", "scales_w"}};

@@ -21,12 +21,18 @@ using c10::IValue;
 
 constexpr size_t kOneSampleMore = 1;  ///< the run in eval mode that the first one in train mode stands beside
 
-/// The value with a tensor of one element in the place of each that is defined.
+/// The value with a tensor of one element in the place of each that is defined; lists and tuples stay what they are.
 IValue without_tensors(const IValue& value, const at::Tensor& instead) {
-  std::vector<at::Tensor> tensors;
-  for_each_tensor(
-      value, [&](const at::Tensor& tensor) { tensors.push_back(tensor.defined() ? instead : at::Tensor()); });
-  return tensors.empty() ? value : replace_tensors(value, tensors);
+  if (value.isTensor()) return value.toTensor().defined() ? IValue(instead) : value;
+  if (value.isList()) {
+    c10::impl::GenericList list(value.toList().elementType());
+    for (const IValue& item : value.toListRef()) list.push_back(without_tensors(item, instead));
+    return list;
+  }
+  if (!value.isTuple()) return value;
+  std::vector<IValue> items;
+  for (const IValue& item : value.toTupleRef().elements()) items.push_back(without_tensors(item, instead));
+  return c10::ivalue::Tuple::create(std::move(items));
 }
 
 void give_up_tensors(Trace& trace) {
