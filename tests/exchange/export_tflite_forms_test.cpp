@@ -226,10 +226,6 @@ TEST(ExportTfliteForms, ResizesByStoredMatricesAndPicks) {
                  [](const at::Tensor& v) {
                    return at::upsample_bicubic2d(v, {8, 11}, false, 1.7, 1.6);
                  }},
-                {"antialiased",
-                 [](const at::Tensor& v) {
-                   return at::_upsample_bilinear2d_aa(v, {2, 3}, false);
-                 }},
                 {"nearest-exact",
                  [](const at::Tensor& v) {
                    return at::_upsample_nearest_exact2d(v, {8, 4});

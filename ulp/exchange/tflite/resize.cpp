@@ -201,9 +201,7 @@ ConverterTable resize_converters() {
                                          {"aten::upsample_bilinear2d", bilinear},
                                          {"aten::upsample_linear1d", by_products},
                                          {"aten::upsample_trilinear3d", by_products},
-                                         {"aten::upsample_bicubic2d", by_products},
-                                         {"aten::_upsample_bicubic2d_aa", by_products},
-                                         {"aten::_upsample_bilinear2d_aa", by_products}};
+                                         {"aten::upsample_bicubic2d", by_products}};
   return kTable;
 }
 
