@@ -1,7 +1,7 @@
-// BERT-base's stack of layers on texts of 128 tokens, GPT-2's, and an LSTM of 2 layers of 1024: LibTorch in fp32
-// against engines in fp32, bf16, with static and dynamic int8 layers and with weights in 8 and 4 bits, on the same cores
-// and in the same run. --benchmark_filter=gpt2 names one network. gpt2/decode_* is the time of one more token of a text of 64
-// to 128 tokens, whose keys and values are kept.
+// BERT-base's stack of layers on texts of 128 tokens, GPT-2's, and an LSTM of 2 layers of 1024: LibTorch in
+// fp32 against engines in fp32, bf16, with static and dynamic int8 layers and with weights in 8 and 4 bits,
+// on the same cores and in the same run. --benchmark_filter=gpt2 names one network. gpt2/decode_* is the time
+// of one more token of a text of 64 to 128 tokens, whose keys and values are kept.
 #include <benchmark/benchmark.h>
 #include <torch/torch.h>
 

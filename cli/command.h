@@ -56,7 +56,8 @@ void apply(const CommonFlags& flags);
 bool has_fixed_threads(const CommonFlags& flags);
 /// For the help of commands that train.
 void say_threads_follow(CLI::App& command);
-/// What commands that train keep while they do: LibTorch's thread count follows the machine. Null for a fixed count.
+/// What commands that train keep while they do: LibTorch's thread count follows the machine. Null for a fixed
+/// count.
 std::unique_ptr<amp::AdaptiveThreads> adaptive_threads(const CommonFlags& flags);
 /// "others took 48 % of the processors: 1.2 of 2 threads on average"; empty for a quiet machine and for null.
 std::string describe(const amp::AdaptiveThreads* threads);

@@ -1,4 +1,5 @@
-// ulp prune: a trained model and data -> a model with fewer weights or channels, and what that cost and saved.
+// ulp prune: a trained model and data -> a model with fewer weights or channels, and what that cost and
+// saved.
 #include <filesystem>
 #include <iostream>
 #include <memory>

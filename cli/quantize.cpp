@@ -96,7 +96,8 @@ nlohmann::json to_json(const QuantizeFlags& flags, const app::QuantizeRun& run) 
   return json;
 }
 
-/// Whether a processor without VNNI may saturate sums of the products of u8 and s8 codes: those of 7 bits are small enough.
+/// Whether a processor without VNNI may saturate sums of the products of u8 and s8 codes: those of 7 bits are
+/// small enough.
 bool can_saturate(const quant::AnyRecipe& recipe) {
   constexpr int kSafeBits = 7;
   const quant::Recipe* tensors = quant::tensors_of(recipe);

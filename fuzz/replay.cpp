@@ -1,6 +1,6 @@
-// Runs a harness without libFuzzer: over every file given, then over changed copies of them. The same files and
-// numbers give the same copies on every machine. A copy that fails is told by its number, from which it can be
-// made again:
+// Runs a harness without libFuzzer: over every file given, then over changed copies of them. The same files
+// and numbers give the same copies on every machine. A copy that fails is told by its number, from which it
+// can be made again:
 //   replay_engine --only 123 --write finding.ulp CORPUS   writes copy 123 and runs it
 // A long run can be cut into parts, and can tell what the process holds on the way:
 //   replay_engine --first 50001 --mutants 100000 --tell 1000 CORPUS

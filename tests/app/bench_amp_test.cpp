@@ -50,7 +50,8 @@ TEST(BenchAmp, EveryPrecisionLearnsAndTheSameSteps) {
     EXPECT_TRUE(r.profile.empty());
   }
   EXPECT_EQ(results[0].parameters, 235146);
-  // Where products in bf16 run in fp32, the operands of the one that runs are there twice: much in so small a network.
+  // Where products in bf16 run in fp32, the operands of the one that runs are there twice: much in so small a
+  // network.
   if (!ulp::amp::computes_wide(torch::kBFloat16)) EXPECT_LT(results[2].peak_bytes, results[0].peak_bytes);
 }
 

@@ -43,7 +43,8 @@ void write_split(const fs::path& folder, const std::string& prefix, int count, u
   write_file(folder / (prefix + "-labels-idx1-ubyte"), labels);
 }
 
-/// A command that trains would follow the machine, and tests compare bits. Processes of `ulp launch` share the cores.
+/// A command that trains would follow the machine, and tests compare bits. Processes of `ulp launch` share
+/// the cores.
 std::string fixed_threads(const std::string& args) {
   if (args.starts_with("launch")) return "";
   return "OMP_NUM_THREADS=" + std::to_string(std::max(1U, std::thread::hardware_concurrency())) + " ";

@@ -27,7 +27,8 @@ class Workshop {
 
   /// Runs `ulp ARGS` in the folder through the shell; `before` stands in front of it ("ulimit -f 8;").
   Outcome ulp(const std::string& args, const std::string& before = "") const;
-  /// Starts `ulp ARGS` in the background, output thrown away; `before` stands in front of it ("TMPDIR=here ").
+  /// Starts `ulp ARGS` in the background, output thrown away; `before` stands in front of it ("TMPDIR=here
+  /// ").
   pid_t start(const std::string& args, const std::string& before = "") const;
   /// Waits for it and returns its code as Outcome does.
   static int wait(pid_t process);

@@ -257,7 +257,8 @@ TEST_F(Tool, AShapeThatIsNotUsedIsRefused) {
 }
 
 TEST_F(Tool, SizesOfFreeDimensionsAreSaidByName) {
-  // y = Pad(x, 64 behind, reflect) of x [N, T], which needs a T of 65: 64 is the largest unless one says more.
+  // y = Pad(x, 64 behind, reflect) of x [N, T], which needs a T of 65: 64 is the largest unless one says
+  // more.
   const std::string digits =
       "08083a580a220a01780a017012017922035061642a120a046d6f646522077265666c656374a001031201672a0d080410"
       "073a04000000404201705a150a017812100a0e0801120a0a0312014e0a0312015462090a017912040a02080142040a00"

@@ -1,4 +1,5 @@
-// Calls that a TensorFlow Lite file has in other operators: what the format's rules compute from it is what LibTorch does.
+// Calls that a TensorFlow Lite file has in other operators: what the format's rules compute from it is what
+// LibTorch does.
 #include <torch/torch.h>
 
 #include <limits>

@@ -1,5 +1,5 @@
-// TensorFlow Lite files: structure, layouts, weights, codes, refusals. What LiteRT computes from them is compared by
-// bench/peers/tflite_check.py.
+// TensorFlow Lite files: structure, layouts, weights, codes, refusals. What LiteRT computes from them is
+// compared by bench/peers/tflite_check.py.
 #include "ulp/exchange/export_tflite.h"
 
 #include <tflite_schema_generated.h>

@@ -25,7 +25,8 @@ int64_t windows_of(const DrawnPool& pool, size_t d) {
   return count;
 }
 
-/// The places of all elements of a window that begins at `first`, as numbers in the row-major order of the kernel.
+/// The places of all elements of a window that begins at `first`, as numbers in the row-major order of the
+/// kernel.
 double window_value(const DrawnPool& pool, const at::Tensor& x, const std::vector<int64_t>& at_window) {
   double sum = 0, largest = -std::numeric_limits<double>::infinity();
   int64_t counted = 0, all = 1;

@@ -1,4 +1,5 @@
-// Reads TensorFlow Lite files for tests, by offsets and field numbers alone: it shares nothing with the generated code that writes them.
+// Reads TensorFlow Lite files for tests, by offsets and field numbers alone: it shares nothing with the
+// generated code that writes them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Numbers that follow the sizes near the example and bend far from it: refused by name. Straight ones are captured.
+// Numbers that follow the sizes near the example and bend far from it: refused by name. Straight ones are
+// captured.
 #include <torch/script.h>
 
 #include "same.h"
@@ -204,7 +205,8 @@ TEST(FarSizes, SizesThatBendAreUnknown) {
   EXPECT_EQ(captured->forward(torch::randn({2, 64})).size(1), 4);
 }
 
-/// C++ leaves out slices of the whole length, and einsum goes another way at sizes of one: the graph is right there.
+/// C++ leaves out slices of the whole length, and einsum goes another way at sizes of one: the graph is right
+/// there.
 TEST(FarSizes, OtherCallsOfTheSameResultsAreCaptured) {
   using torch::indexing::Slice;
   FarNet slices([](FarNet&, at::Tensor x) { return x.index({Slice(), Slice(0, 10)}) * 2; });

@@ -112,7 +112,8 @@ TEST(LowerErrors, IntegersThatF32DoesNotHold) {
   EXPECT_NO_THROW(lower(*fits));
 }
 
-// Those that come when the engine runs: counted and compared they have to be exact, cast to floats they are rounded.
+// Those that come when the engine runs: counted and compared they have to be exact, cast to floats they are
+// rounded.
 TEST(LowerErrors, IntegersOfARunThatF32DoesNotHold) {
   const Tensor example = torch::ones({2, 3}, torch::kLong);
   const Tensor most = torch::tensor({{16777216, -16777216, 5}, {1, 2, 3}}, torch::kLong),

@@ -19,11 +19,11 @@ using ulp::test::error_of;
 constexpr float kEps = 0x1p-24F;
 /// Inputs of make_inputs() are at most this.
 constexpr float kLargest = 4;
-/// The cubic weights of an axis add up to at most 1.375 in magnitude. Each is a sum of terms up to 12 and takes ten
-/// roundings; eight of them meet in an element.
+/// The cubic weights of an axis add up to at most 1.375 in magnitude. Each is a sum of terms up to 12 and
+/// takes ten roundings; eight of them meet in an element.
 constexpr float kCubicBound = kLargest * 8 * 1.375F * 10 * 12 * kEps;
-/// Places lie at most 32 pixels from the first one and take eight roundings. An element changes by at most 2 * kLargest
-/// from pixel to pixel, and a cubic curve is at most three times as steep.
+/// Places lie at most 32 pixels from the first one and take eight roundings. An element changes by at most 2
+/// * kLargest from pixel to pixel, and a cubic curve is at most three times as steep.
 constexpr float kGridBound = kCubicBound + 2 * 3 * 2 * kLargest * 1.375F * 8 * 32 * kEps;
 
 void check_near(const Plan& plan, float bound) {

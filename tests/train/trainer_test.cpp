@@ -1,5 +1,6 @@
 #include "ulp/train/trainer.h"
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -7,9 +8,11 @@
 #include "support.h"
 #include "ulp/amp/autocast/autocast.h"
 #include "ulp/amp/optimizer/schedule_rule.h"
+#include "ulp/amp/threads/adaptive_threads.h"
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
 #include "ulp/io/batch_loader.h"
+#include "ulp/train/evaluate.h"
 
 namespace {
 
@@ -315,6 +318,32 @@ TEST(Trainer, ALossThatIsNotFiniteEndsTheRun) {
   const auto before = model->parameters()[0].detach().clone();
   EXPECT_SAYS(ulp::test::error_of([&] { trainer.step(); }), "expected a finite loss");
   EXPECT_TRUE(torch::equal(model->parameters()[0], before)) << "a step that failed changes nothing";
+}
+
+/// A machine of two processors, all of which others take.
+ulp::amp::AdaptiveThreadsOptions busy_machine() {
+  return {.most = 2, .window_seconds = 0, .probe = [usage = ulp::CpuUsage{.processors = 2}]() mutable {
+            usage.wall += 1;
+            usage.all += 2;
+            return usage;
+          }};
+}
+
+TEST(Trainer, TakesFewerThreadsBesideOtherPrograms) {
+  const auto data = bars();
+  Trainer trainer(small_model("mlp"), data, plain());
+  const ulp::amp::AdaptiveThreads threads(busy_machine());
+  EXPECT_EQ(at::get_num_threads(), 2);
+  trainer.step();
+  EXPECT_EQ(at::get_num_threads(), 1);
+}
+
+TEST(Evaluate, TakesFewerThreadsBesideOtherPrograms) {
+  const auto data = bars();
+  const auto model = small_model("mlp");
+  const ulp::amp::AdaptiveThreads threads(busy_machine());
+  evaluate([&](const at::Tensor& images) { return model->forward(images); }, data, 16);
+  EXPECT_EQ(at::get_num_threads(), 1);
 }
 
 }  // namespace

@@ -33,14 +33,15 @@ ULP_API CpuUsage read_cpu_usage();
 /// spans too short for its ticks of 10 ms (below a tenth of a second).
 ULP_API std::optional<double> share_of_others(const CpuUsage& before, const CpuUsage& after);
 
-/// Adds what lies between two moments to `sum`, which starts empty: share_of_others({}, sum) is that of all spans together.
+/// Adds what lies between two moments to `sum`, which starts empty: share_of_others({}, sum) is that of all
+/// spans together.
 ULP_API void add_span(CpuUsage& sum, const CpuUsage& before, const CpuUsage& after);
 
 /// Where CpuUsage comes from; tests give their own.
 using UsageProbe = std::function<CpuUsage()>;
 
-/// Processors this process may use: those of its affinity mask, or the limit of its control group (rounded) where that is
-/// lower; at least 1.
+/// Processors this process may use: those of its affinity mask, or the limit of its control group (rounded)
+/// where that is lower; at least 1.
 ULP_API int usable_cores();
 
 }  // namespace ulp

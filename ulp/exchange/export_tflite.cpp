@@ -19,7 +19,8 @@ namespace {
 
 constexpr const char* kExportTfliteWhere = "exchange.export_tflite";
 
-/// Writes the graph. What follows a refused call has nothing to read; only ops without a converter are still named then.
+/// Writes the graph. What follows a refused call has nothing to read; only ops without a converter are still
+/// named then.
 void write_graph(tflite::Builder& builder, const graph::Graph& graph) {
   bool refused = false;
   const auto call = [&](const graph::Node& node) {

@@ -21,9 +21,9 @@ struct ResizeAxis {
   std::vector<double> places(bool corners) const;
 };
 
-/// Finds what LibTorch picks for `x`, by calling it: where a factor is given, its kernels of one, two and three
-/// dimensions and of either memory format do not pick the same. Sizes are numbers.
-/// `exact`: by nearest-exact.
+/// Finds what LibTorch picks for `x`, by calling it: where a factor is given, its kernels of one, two and
+/// three dimensions and of either memory format do not pick the same. Sizes are numbers. `exact`: by
+/// nearest-exact.
 void find_picks(std::vector<ResizeAxis>& axes, const graph::Value& x, bool exact = false);
 
 /// Linear resizing as two picks and their shares: result[i] = x[lower[i]] (1 - share[i]) + x[upper[i]]
@@ -34,7 +34,8 @@ struct LinearPicks {
 };
 LinearPicks linear_picks(const ResizeAxis& axis, bool corners);
 
-/// Resizing as a product: result[o] = sum of matrix[o, i] x[i], f64 [out, in], which LibTorch makes of unit vectors.
+/// Resizing as a product: result[o] = sum of matrix[o, i] x[i], f64 [out, in], which LibTorch makes of unit
+/// vectors.
 at::Tensor resize_matrix(const graph::Node& node, const ResizeAxis& axis);
 
 /// The factors of an upsample_* call for its `dims` last dimensions; 0 where it has none. Refuses factors

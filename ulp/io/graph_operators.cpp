@@ -13,8 +13,8 @@ namespace {
 
 using std::string_view_literals::operator""sv;
 
-/// What captures find of the names that would be refused, as these check what they are given: what LibTorch's C++
-/// frontend and traced files call, and what is in the Core ATen opset.
+/// What captures find of the names that would be refused, as these check what they are given: what LibTorch's
+/// C++ frontend and traced files call, and what is in the Core ATen opset.
 constexpr std::array kChecked = {"__and__"sv,
                                  "__lshift__"sv,
                                  "__or__"sv,
@@ -48,14 +48,14 @@ constexpr std::array kChecked = {"__and__"sv,
 /// Cells of quantized layers trust the tensors of their packed weights.
 constexpr std::array kRefusedStarts = {"_"sv,       "batch_norm_"sv, "cudnn_"sv,    "fbgemm_"sv,
                                        "miopen_"sv, "mkldnn_"sv,     "quantized_"sv};
-/// Derivatives trust the indices and statistics of the forward pass, and sparse layouts theirs. Files, streams and the
-/// memory of other tensors are none of a model's. Orthogonal polynomials and zeta functions loop for as long as their numbers
-/// say, which may be for ever.
+/// Derivatives trust the indices and statistics of the forward pass, and sparse layouts theirs. Files,
+/// streams and the memory of other tensors are none of a model's. Orthogonal polynomials and zeta functions
+/// loop for as long as their numbers say, which may be for ever.
 constexpr std::array kRefusedParts = {"backward"sv,   "from_file"sv,     "nested"sv, "polygamma"sv,
                                       "polynomial"sv, "record_stream"sv, "resize"sv, "sparse"sv,
                                       "unsafe"sv,     "zeta"sv};
-/// These trust labels, lengths, types or the sizes of statistics, loop for as long as a number says, or give a tensor the memory
-/// of another one.
+/// These trust labels, lengths, types or the sizes of statistics, loop for as long as a number says, or give
+/// a tensor the memory of another one.
 constexpr std::array kRefused = {"choose_qparams_optimized"sv,
                                  "ctc_loss"sv,
                                  "native_batch_norm"sv,

@@ -7,7 +7,6 @@ namespace ulp::libtorch {
 namespace {
 
 thread_local std::shared_ptr<const AutocastPolicies> of_this_thread;
-thread_local bool plain_kernels = false;
 
 }  // namespace
 
@@ -20,16 +19,6 @@ const std::shared_ptr<const AutocastPolicies>& autocast_policies() {
 std::shared_ptr<const AutocastPolicies> set_autocast_policies(
     std::shared_ptr<const AutocastPolicies> policies) {
   return std::exchange(of_this_thread, std::move(policies));
-}
-
-PlainKernels::PlainKernels() : outer_(std::exchange(plain_kernels, true)) {}
-
-PlainKernels::~PlainKernels() {
-  plain_kernels = outer_;
-}
-
-bool PlainKernels::wanted() {
-  return plain_kernels;
 }
 
 }  // namespace ulp::libtorch

@@ -7,7 +7,8 @@
 
 namespace ulp::libtorch {
 
-/// The policies of this thread's autocast guards. Known to the room of the guards alone; others keep it and set it.
+/// The policies of this thread's autocast guards. Known to the room of the guards alone; others keep it and
+/// set it.
 class ULP_API AutocastPolicies {
  public:
   virtual ~AutocastPolicies();
@@ -18,20 +19,5 @@ ULP_API const std::shared_ptr<const AutocastPolicies>& autocast_policies();
 /// Sets them and returns what was there.
 ULP_API std::shared_ptr<const AutocastPolicies> set_autocast_policies(
     std::shared_ptr<const AutocastPolicies> policies);
-
-/// While it lives, autocast guards of this thread leave all calls to LibTorch's own kernels: what is recorded has to be what is
-/// called when the record runs.
-class ULP_API PlainKernels {
- public:
-  PlainKernels();
-  ~PlainKernels();
-  PlainKernels(const PlainKernels&) = delete;
-  PlainKernels& operator=(const PlainKernels&) = delete;
-  /// Whether one lives on this thread.
-  static bool wanted();
-
- private:
-  bool outer_;
-};
 
 }  // namespace ulp::libtorch

@@ -104,8 +104,8 @@ class Finder {
   std::map<const Node*, size_t> region_of_;
 };
 
-/// The layout in which most of the work lies already: that of an image or a volume among the inputs that has all
-/// elements.
+/// The layout in which most of the work lies already: that of an image or a volume among the inputs that has
+/// all elements.
 Layout layout_of(Builder& builder, const Group& group, const std::vector<int64_t>& shape) {
   if (shape.size() != 4 && shape.size() != 5) return Layout::plain;
   const auto images = [&](const Node& node) {
@@ -159,7 +159,8 @@ bool counts(const Node& node) {
   return truth && !reads.empty() && std::ranges::all_of(reads, whole);
 }
 
-/// Whether it compares with a number of fewer than 2^24: an integer beyond stays beyond it when it is rounded.
+/// Whether it compares with a number of fewer than 2^24: an integer beyond stays beyond it when it is
+/// rounded.
 bool compares_with_less(const Node& node) {
   const bool truth = node.output()->meta && node.output()->meta->dtype == at::kBool;
   const std::optional<double> with =

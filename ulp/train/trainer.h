@@ -38,14 +38,16 @@ class ULP_API StepObserver {
   /// After the last backward, before anything is unscaled: the gradients are those of the loss times `scale`.
   virtual void gradients(const torch::nn::Module& model, double scale);
   virtual void end(const StepInfo& info);
-  /// What its next step depends on besides the model, by names: kept in checkpoints, and given back when a run is resumed.
+  /// What its next step depends on besides the model, by names: kept in checkpoints, and given back when a
+  /// run is resumed.
   virtual io::NamedTensors state() const;
-  /// Takes that up again, after model and optimizer have. Throws FileError for a state that is not of this observer.
+  /// Takes that up again, after model and optimizer have. Throws FileError for a state that is not of this
+  /// observer.
   virtual void restore(const io::NamedTensors& state);
 };
 
-/// One training run that can be stopped and continued at any step. In the fp8 precisions it trains fp8_task() of the task:
-/// a captured form of its model, which shares parameters and buffers with it.
+/// One training run that can be stopped and continued at any step. In the fp8 precisions it trains fp8_task()
+/// of the task: a captured form of its model, which shares parameters and buffers with it.
 class ULP_API Trainer {
  public:
   /// Puts the model into train mode.
@@ -64,14 +66,14 @@ class ULP_API Trainer {
   /// skipped does not advance the learning rate. Throws ulp::Error when the loss is not finite;
   /// weights and optimizer are as before the step then. Calls amp::adapt_threads() first.
   StepInfo step();
-  /// To be called when the masks of a pruned graph (ulp::prune::set_mask) have changed since the trainer was made: pruned
-  /// weights stay where they are. Throws ulp::Error where the graph had none then.
+  /// To be called when the masks of a pruned graph (ulp::prune::set_mask) have changed since the trainer was
+  /// made: pruned weights stay where they are. Throws ulp::Error where the graph had none then.
   void hold_masks();
   /// Training is over: parameters that processes share (ZeroStage::parameters) are whole from here on. All
   /// processes call it.
   void make_whole();
-  /// fp8 precisions with delayed scales: how the largest magnitudes of all processes become one before each update of
-  /// the scales (amp::update_fp8). Task::group does it where nothing is given.
+  /// fp8 precisions with delayed scales: how the largest magnitudes of all processes become one before each
+  /// update of the scales (amp::update_fp8). Task::group does it where nothing is given.
   void reduce_amaxes(amp::AmaxReduction reduce);
   /// Null: nobody. The observer must outlive its use; one with a state is there before resume().
   void observe(StepObserver* observer);

@@ -51,9 +51,10 @@ OpPolicy make_exceptions(c10::ScalarType dtype) {
   return policy;
 }
 
-/// What has to be done by kernels of our own on this processor, or null where there is nothing. LibTorch's lists cast LSTM
-/// layers where oneDNN has none in that dtype (bf16 without AVX-512, fp16 where oneDNN has it for inference alone), which ends
-/// in an error: such layers run in fp32. Products whose instructions are not there are computed in fp32.
+/// What has to be done by kernels of our own on this processor, or null where there is nothing. LibTorch's
+/// lists cast LSTM layers where oneDNN has none in that dtype (bf16 without AVX-512, fp16 where oneDNN has it
+/// for inference alone), which ends in an error: such layers run in fp32. Products whose instructions are not
+/// there are computed in fp32.
 const OpPolicy* exceptions(c10::DeviceType device, c10::ScalarType dtype) {
   if (device != c10::kCPU || c10::is_privateuse1_backend_registered()) return nullptr;
   static const OpPolicy bf16 = make_exceptions(c10::kBFloat16), fp16 = make_exceptions(c10::kHalf);

@@ -11,6 +11,7 @@
 #include "ulp/amp/autocast/wide_products.h"
 #include "ulp/base/error.h"
 #include "ulp/libtorch/autocast_policies.h"
+#include "ulp/libtorch/plain_kernels.h"
 
 namespace ulp::amp {
 
@@ -40,8 +41,8 @@ const Active& active_on(size_t device) {
   return policies == nullptr ? none : policies->devices[device];
 }
 
-/// Exceptions from LibTorch's lists hold where LibTorch's own switch is on, and for the type that it says: what runs inside of the
-/// guard may have changed both.
+/// Exceptions from LibTorch's lists hold where LibTorch's own switch is on, and for the type that it says:
+/// what runs inside of the guard may have changed both.
 bool is_on(const Active& active, c10::DeviceType device) {
   return active.use != PolicyUse::exceptions || at::autocast::is_autocast_enabled(device);
 }

@@ -26,7 +26,8 @@ Tensor wide(const Tensor& half) {
 
 // --- matrices -----------------------------------------------------------------------------------------------
 
-/// What the gradient of the other operand is computed from; nothing where that operand wants none, as LibTorch saves it.
+/// What the gradient of the other operand is computed from; nothing where that operand wants none, as
+/// LibTorch saves it.
 Tensor saved_for(const Tensor& other, const Tensor& operand) {
   return other.requires_grad() ? operand : Tensor();
 }
@@ -45,7 +46,8 @@ Tensor multiplied(const Tensor& a, const Tensor& b) {
   return a.dim() == 2 && b.dim() == 2 ? at::mm(a, b) : at::matmul(a, b);
 }
 
-/// The gradients of the operands of a @ b, matrices and batches of them, by that of the result, which is wide.
+/// The gradients of the operands of a @ b, matrices and batches of them, by that of the result, which is
+/// wide.
 Tensor gradient_of_a(const Tensor& wide_gradient, const std::vector<int64_t>& a_sizes, const Tensor& b) {
   return summed_to(multiplied(wide_gradient, wide(b).mT()), a_sizes).to(b.scalar_type());
 }

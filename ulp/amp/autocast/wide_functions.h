@@ -1,5 +1,6 @@
-// Products of 16-bit operands that are computed in fp32, with gradients: the result and each gradient are rounded once to the type of the
-// operands, and autograd saves the operands as they are. Internal to the room.
+// Products of 16-bit operands that are computed in fp32, with gradients: the result and each gradient are
+// rounded once to the type of the operands, and autograd saves the operands as they are. Internal to the
+// room.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -53,7 +54,8 @@ struct BoxedCall final : public torch::CustomClassHolder {
     return filled.at(0).toTensor();
   }
 };
-/// Any op of one result. The backward pass computes it once more, to have its gradient: not for ops that draw numbers.
+/// Any op of one result. The backward pass computes it once more, to have its gradient: not for ops that draw
+/// numbers.
 at::Tensor wide_call(const std::vector<at::Tensor>& tensors, const c10::intrusive_ptr<BoxedCall>& call);
 
 }  // namespace ulp::amp

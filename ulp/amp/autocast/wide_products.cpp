@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ulp/amp/autocast/wide_functions.h"
-#include "ulp/libtorch/autocast_policies.h"
+#include "ulp/libtorch/plain_kernels.h"
 
 namespace ulp::amp {
 

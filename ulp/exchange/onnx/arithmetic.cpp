@@ -57,7 +57,8 @@ void minimum(Builder& builder, const Node& node) {
   binary(builder, node, "Min");
 }
 
-/// Whole numbers to the power of a number as products, which wrap as LibTorch's do: ONNX Runtime raises doubles.
+/// Whole numbers to the power of a number as products, which wrap as LibTorch's do: ONNX Runtime raises
+/// doubles.
 void whole_power(Builder& builder, const Node& node, int64_t exponent) {
   const at::ScalarType type = type_of(*node.output());
   std::string square = operand(builder, node, "self", type), power;

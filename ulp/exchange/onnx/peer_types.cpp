@@ -1,5 +1,5 @@
-// The element types in which ONNX Runtime computes an op, where they are fewer than LibTorch's. Tried with 1.31.1,
-// operator by operator: tests/golden/onnx_types.json.
+// The element types in which ONNX Runtime computes an op, where they are fewer than LibTorch's. Tried with
+// 1.31.1, operator by operator: tests/golden/onnx_types.json.
 #include <string_view>
 #include <vector>
 

@@ -59,7 +59,8 @@ Value* unpacked(Speller& spell, Value* codes) {
                     sizes);
 }
 
-/// (code - zero_point) * scale by groups of a row; codes of 4 bits without zero points use 8. With minima: code * scale - minimum.
+/// (code - zero_point) * scale by groups of a row; codes of 4 bits without zero points use 8. With minima:
+/// code * scale - minimum.
 void spell_dequantize_weight(Speller& spell) {
   Value* codes = spell.tensor("codes");
   const bool nibbles = codes->meta->dtype == at::kByte;
@@ -106,7 +107,8 @@ Value* reshaped(Speller& spell, Value* x, const Speller::Sizes& sizes) {
   return spell.call("aten::reshape", {x, Argument::list(std::move(items))}, x->meta->dtype, sizes);
 }
 
-/// Part i * w + j of the channels becomes the pixels (y * h + i, x * w + j), without the last rows and columns.
+/// Part i * w + j of the channels becomes the pixels (y * h + i, x * w + j), without the last rows and
+/// columns.
 void spell_depth_to_space(Speller& spell) {
   Value* x = spell.tensor("x");
   const int64_t h = spell.integer("h"), w = spell.integer("w");
@@ -181,8 +183,8 @@ at::ScalarType computed_type(const Graph& graph, const Node& node) {
   return wide;
 }
 
-/// An operator in place keeps the type of its first argument, whatever else it reads. Gives the node behind which the result is
-/// there.
+/// An operator in place keeps the type of its first argument, whatever else it reads. Gives the node behind
+/// which the result is there.
 Node* keep_type(Graph& graph, Node& node, Node* next) {
   if (node.args.empty() || !node.args[0].is_value() || node.outputs().size() != 1) return &node;
   const at::Tensor stored = graph.attribute_tensor(node.args[0].value);

@@ -26,7 +26,8 @@ struct ProgramArgument {
   Json value;
 };
 
-/// The one key of a union, and what it holds. Throws FileError that says `what` was expected for anything else.
+/// The one key of a union, and what it holds. Throws FileError that says `what` was expected for anything
+/// else.
 ProgramArgument union_of(const Json& json, const char* what);
 
 /// A call: of an operator ("torch.ops.aten.conv2d.default") or of a function of numbers ("_operator.mul").
@@ -84,14 +85,15 @@ struct Program {
   bool trains = false;
 };
 
-/// Reads the text of a program. Throws FileError for what is none, or is something else than a forward pass over tensors, and
-/// nlohmann::json::exception for what lacks a field.
+/// Reads the text of a program. Throws FileError for what is none, or is something else than a forward pass
+/// over tensors, and nlohmann::json::exception for what lacks a field.
 Program read_program(std::string_view text);
 
 /// A graph that an argument holds.
 ProgramGraph read_graph(const Json& json);
 
-/// The element type of a number of the file's own ScalarType, which is not LibTorch's. Throws FileError for another one.
+/// The element type of a number of the file's own ScalarType, which is not LibTorch's. Throws FileError for
+/// another one.
 at::ScalarType scalar_type(const Json& number);
 
 /// A whole number of 64 bits. Throws FileError for fractions, larger numbers and other values.

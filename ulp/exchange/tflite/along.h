@@ -1,5 +1,5 @@
-// Work along one dimension of a tensor of the file: picks of its elements by number, products with a stored matrix, the largest of
-// several picks.
+// Work along one dimension of a tensor of the file: picks of its elements by number, products with a stored
+// matrix, the largest of several picks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,8 @@ namespace ulp::exchange::tflite {
 
 /// Which elements of a dimension are read, in order.
 using Picks = std::vector<int64_t>;
-/// For each tap of a window, the element of each result. Results whose window has fewer elements name one of them again.
+/// For each tap of a window, the element of each result. Results whose window has fewer elements name one of
+/// them again.
 using Taps = std::vector<Picks>;
 
 /// These elements along an axis, in a new tensor of the type and steps of `from`.

@@ -163,8 +163,8 @@ void minimum(Builder& builder, const Node& node) {
   binary(builder, node, Operation::MINIMUM);
 }
 
-/// A power of whole numbers as products, which wrap as LibTorch's do: LiteRT has no powers of int64, and those of int32 end at
-/// its bounds.
+/// A power of whole numbers as products, which wrap as LibTorch's do: LiteRT has no powers of int64, and
+/// those of int32 end at its bounds.
 void whole_power(Builder& builder, const Node& node, at::ScalarType type, Layout layout) {
   constexpr int64_t kMost = 1 << 20;
   const bool fixed = optional_value(node, "exponent") == nullptr;
@@ -188,7 +188,8 @@ void whole_power(Builder& builder, const Node& node, at::ScalarType type, Layout
   multiply(power, square, builder.make_numbers(node, node.output(), layout));
 }
 
-/// int32 to the power of computed ones. LiteRT stops at a negative one, where LibTorch's result is 0 but for bases of 1 and -1.
+/// int32 to the power of computed ones. LiteRT stops at a negative one, where LibTorch's result is 0 but for
+/// bases of 1 and -1.
 void power_of_any_sign(Builder& builder, const Node& node, Index base, Index exponent, Layout layout) {
   const auto zero = builder.number(node, 0, at::kInt), one = builder.number(node, 1, at::kInt);
   const auto made = [&](Operation op, Indices inputs, Index like, schema::TensorType type) {

@@ -17,6 +17,7 @@ namespace ulp::exchange::tflite {
   X(reduce)               \
   X(volume)               \
   X(ordered)              \
+  X(picked)               \
   X(quantize)             \
   X(text)
 

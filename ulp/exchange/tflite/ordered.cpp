@@ -1,4 +1,4 @@
-// Sorting, and elements by places that are computed or known.
+// Sorting, and elements by places that are computed.
 #include <torch/types.h>
 
 #include <algorithm>
@@ -58,7 +58,8 @@ class LastResult {
   Index made_, last_ = -1;
 };
 
-/// The k largest in falling order; equal ones keep theirs, as the operator has it. The smallest are the largest of -x.
+/// The k largest in falling order; equal ones keep theirs, as the operator has it. The smallest are the
+/// largest of -x.
 void sort(Builder& builder, const Node& node) {
   const Value& x = *value_arg(node, "self");
   const bool places_alone = node.is("aten::argsort"), top = node.is("aten::topk");
@@ -137,54 +138,14 @@ void index(Builder& builder, const Node& node) {
                {builder.make_numbers(node, node.output(), Layout::as_is)}, options_of(std::move(options)));
 }
 
-/// flip, roll and repeat_interleave: `pick(i, size)` says which element a place of the dimension gets.
-template <typename Pick>
-void move_along(Builder& builder, const Node& node, const std::vector<int64_t>& dims, const Pick& pick) {
-  const Value& x = *value_arg(node, "self");
-  const bool integer = builder.has_codes(&x);
-  const Layout layout = builder.layout_of(&x);
-  const int64_t rank = rank_of(node, x);
-  Index made = builder.tensor_of(node, &x, layout, integer);
-  for (size_t i = 0; i < dims.size(); ++i) {
-    const int64_t dim = dims[i] < 0 ? dims[i] + rank : dims[i];
-    Picks picks;
-    const int64_t from = fixed_size(node, x, dim), to = fixed_size(node, *node.output(), dim);
-    for (int64_t place = 0; place < to; ++place) picks.push_back(pick(i, place, from));
-    made = picked_along(builder, made, axis_in(layout, dim, rank), picks);
-  }
-  if (dims.empty()) return builder.share(node.output(), &x);
-  builder.place(node.output(), made, layout, integer ? &x : nullptr);
-}
-
-void flip(Builder& builder, const Node& node) {
-  move_along(builder, node, ints_arg(node, "dims"),
-             [](size_t, int64_t place, int64_t size) { return size - 1 - place; });
-}
-
-void roll(Builder& builder, const Node& node) {
-  const std::vector<int64_t> shifts = ints_arg(node, "shifts"), dims = ints_arg(node, "dims");
-  if (shifts.size() != dims.size()) refuse(node, "expected a dimension for each shift");
-  move_along(builder, node, dims, [&](size_t i, int64_t place, int64_t size) {
-    return ((place - shifts[i]) % size + size) % size;
-  });
-}
-
-void repeat_interleave(Builder& builder, const Node& node) {
-  if (optional_value(node, "repeats") != nullptr || node.arg("dim").is_none())
-    refuse(node, "expected one number of repeats and a dimension");
-  const int64_t repeats = int_arg(node, "repeats");
-  move_along(builder, node, {int_arg(node, "dim")},
-             [&](size_t, int64_t place, int64_t) { return place / repeats; });
-}
-
 }  // namespace
 
 ConverterTable ordered_converters() {
-  static constexpr Converter kTable[] = {
-      {"aten::sort", sort},   {"aten::argsort", sort},
-      {"aten::topk", sort},   {"aten::gather", gather},
-      {"aten::index", index}, {"aten::flip", flip},
-      {"aten::roll", roll},   {"aten::repeat_interleave.self_int", repeat_interleave}};
+  static constexpr Converter kTable[] = {{"aten::sort", sort},
+                                         {"aten::argsort", sort},
+                                         {"aten::topk", sort},
+                                         {"aten::gather", gather},
+                                         {"aten::index", index}};
   return kTable;
 }
 

@@ -1,4 +1,5 @@
-// The element types in which LiteRT computes an op, where they are fewer than the file can hold. Tried with 2.3.0, operator by operator.
+// The element types in which LiteRT computes an op, where they are fewer than the file can hold. Tried with
+// 2.3.0, operator by operator.
 #include "ulp/exchange/tflite/converters.h"
 
 namespace ulp::exchange::tflite {

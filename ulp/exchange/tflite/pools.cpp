@@ -1,4 +1,5 @@
-// Pooling. Averages of the format leave its own padding out; zeros that count are written around the image before.
+// Pooling. Averages of the format leave its own padding out; zeros that count are written around the image
+// before.
 #include <torch/types.h>
 
 #include <algorithm>
@@ -114,18 +115,19 @@ bool has_padding(const Windows& windows) {
   return windows.height.pad > 0 || windows.width.pad > 0;
 }
 
-/// Refuses averages over what lies outside of image and padding, which count by no rule of the format.
-void check_average(const Node& node, const Windows& windows, bool counts_padding) {
+/// What keeps the format's averages from counting as LibTorch's do; null where nothing does.
+const char* counts_otherwise(const Windows& windows, bool counts_padding) {
   const auto reaches_out = [](const Window& one) { return one.behind() > one.pad; };
   if (reaches_out(windows.height) || reaches_out(windows.width))
-    refuse(node, "expected windows that end inside of the image and its padding");
+    return "expected windows that end inside of the image and its padding";
   if (!counts_padding && has_padding(windows) && padded(windows.height, windows.width).apart)
-    refuse(node, "expected padding that counts, or as much of it as SAME has");
+    return "expected padding that counts, or as much of it as SAME has";
+  return nullptr;
 }
 
 /// Where padding counts, it must not be left to the operator.
 void average(Builder& builder, const Node& node, const Windows& windows, bool counts_padding, bool integer) {
-  check_average(node, windows, counts_padding);
+  if (const char* reason = counts_otherwise(windows, counts_padding)) refuse(node, reason);
   const Padded how = padded(windows.height, windows.width);
   if (how.apart || !counts_padding || !has_padding(windows))
     return pool(builder, node, Operation::AVERAGE_POOL_2D, windows, integer);
@@ -139,7 +141,8 @@ void average(Builder& builder, const Node& node, const Windows& windows, bool co
   });
 }
 
-/// What LibTorch divides the sum of a window along one dimension by: its elements in the image, or in the image and its padding.
+/// What LibTorch divides the sum of a window along one dimension by: its elements in the image, or in the
+/// image and its padding.
 std::vector<double> divisors_of(const Window& window, bool counts_padding) {
   std::vector<double> all;
   for (int64_t o = 0; o < window.out; ++o) {
@@ -151,8 +154,8 @@ std::vector<double> divisors_of(const Window& window, bool counts_padding) {
   return all;
 }
 
-/// Refuses averages of codes that lie in the middle of two codes of the same steps, as every second one of two elements does: a
-/// quantize of LiteRT rounds them away from code 0, ours to even.
+/// Refuses averages of codes that lie in the middle of two codes of the same steps, as every second one of
+/// two elements does: a quantize of LiteRT rounds them away from code 0, ours to even.
 void check_halves(const Builder& builder, const Node& node, bool odd_divisor) {
   const Value& x = *node.args.at(0).value;
   const Node* reader = graph::only_reader(builder.graph(), node.output());
@@ -191,19 +194,12 @@ std::optional<double> divisor_of(const Node& node) {
   return has_arg(node, "divisor_override") ? optional_number(node, "divisor_override") : std::nullopt;
 }
 
-/// The format's averages count as LibTorch's do.
-bool counts_alike(const Windows& windows, bool counts_padding) {
-  const auto reaches_out = [](const Window& one) { return one.behind() > one.pad; };
-  if (reaches_out(windows.height) || reaches_out(windows.width)) return false;
-  return counts_padding || !has_padding(windows) || !padded(windows.height, windows.width).apart;
-}
-
 template <size_t dims>
 void avg_pool(Builder& builder, const Node& node) {
   const Windows windows = pool_windows<dims>(builder, node);
   const bool counts_padding = bool_arg(node, "count_include_pad");
   const std::optional<double> divisor = divisor_of(node);
-  if (divisor || !counts_alike(windows, counts_padding)) {
+  if (divisor || counts_otherwise(windows, counts_padding) != nullptr) {
     check_halves(builder, node, divisor && std::fmod(*divisor, 2) == 1);
     return average_by_factors(builder, node, windows, counts_padding, divisor);
   }
@@ -301,7 +297,8 @@ void adaptive_max(Builder& builder, const Node& node) {
        builder.has_codes(node.args[0].value));
 }
 
-/// The mean of a whole image or sequence, from codes to codes of any steps; other windows where the steps are one.
+/// The mean of a whole image or sequence, from codes to codes of any steps; other windows where the steps are
+/// one.
 void average_codes(Builder& builder, const Node& node) {
   const Value& x = *value_arg(node, "q");
   const Steps steps = builder.steps_of(node, exchange::type_of(x), "result_scale", "result_zero_point");
@@ -317,8 +314,8 @@ void average_codes(Builder& builder, const Node& node) {
   }
   if (!(steps == builder.steps_of(&x)))
     refuse(node, "expected an average with the scale of what it averages");
-  // The operator rounds so in all kernels. A quarter of the sums of a 2x2 window lie in the middle of two codes; the rules differ
-  // in half of these.
+  // The operator rounds so in all kernels. A quarter of the sums of a 2x2 window lie in the middle of two
+  // codes; the rules differ in half of these.
   if (text_arg(node, "rounding") != "half_away")
     refuse(node,
            "expected an average that rounds what lies in the middle of two codes away from code 0, as "

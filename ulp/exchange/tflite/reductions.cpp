@@ -2,7 +2,6 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "ulp/exchange/tflite/converters.h"
 
@@ -14,17 +13,6 @@ using graph::Node;
 using graph::Value;
 using schema::Operation;
 using Dims = std::vector<int64_t>;
-
-/// Dimensions that a call names, counted from the front; all where it names none.
-Dims dims_of(const Node& node, int64_t rank) {
-  Dims dims;
-  if (has_arg(node, "dim") && !node.arg("dim").is_none()) dims = ints_arg(node, "dim");
-  for (int64_t& dim : dims) dim += dim < 0 ? rank : 0;
-  if (!dims.empty()) return dims;
-  dims.resize(static_cast<size_t>(rank));
-  std::iota(dims.begin(), dims.end(), 0);
-  return dims;
-}
 
 /// Without the dimensions `dims` the rest of a channels-last tensor is in the graph's order.
 bool leaves_order(const Dims& dims, int64_t rank) {
@@ -38,7 +26,8 @@ void reduce(Builder& builder, const Node& node, Operation op) {
   const Value& x = *value_arg(node, "self");
   const int64_t rank = rank_of(node, x);
   const bool keep = has_arg(node, "keepdim") && bool_arg(node, "keepdim");
-  Dims dims = dims_of(node, rank);
+  Dims dims = reduced_dims(node, x);
+  for (int64_t& dim : dims) dim += dim < 0 ? rank : 0;
   const bool last = builder.layout_of(&x) == Layout::channels_last && (keep || leaves_order(dims, rank));
   const Layout layout = last ? Layout::channels_last : Layout::as_is;
   for (int64_t& dim : dims) dim = axis_in(layout, dim, rank);

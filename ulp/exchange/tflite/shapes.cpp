@@ -13,8 +13,8 @@ using graph::Value;
 using schema::Operation;
 using Order = std::vector<int64_t>;
 
-/// Whether the value is read by linear layers with stored weights alone, be it as numbers or as codes: they can have their
-/// columns in another order.
+/// Whether the value is read by linear layers with stored weights alone, be it as numbers or as codes: they
+/// can have their columns in another order.
 bool feeds_linear_alone(const Builder& builder, const Value& value) {
   const auto readers = builder.graph().users(&value);
   return !readers.empty() && std::ranges::all_of(readers, [&](const Node* reader) {

@@ -1,4 +1,5 @@
-// Calls that the format has no operator for, as calls that have one: a rewrite of the graph before it is written.
+// Calls that the format has no operator for, as calls that have one: a rewrite of the graph before it is
+// written.
 #pragma once
 
 #include <span>
@@ -8,7 +9,8 @@
 
 namespace ulp::exchange::tflite {
 
-/// Writes formulas before a node, in calls of PyTorch's operators. Sizes of results follow from those of operands, which broadcast.
+/// Writes formulas before a node, in calls of PyTorch's operators. Sizes of results follow from those of
+/// operands, which broadcast.
 class Formula {
  public:
   using V = graph::Value*;
@@ -70,7 +72,8 @@ class Formula {
   at::ScalarType type_;
 };
 
-/// How a call of an op is spelled. A function that finds it cannot returns without a result, and the call stays.
+/// How a call of an op is spelled. A function that finds it cannot returns without a result, and the call
+/// stays.
 struct SpelledRow {
   std::string_view op;
   void (*spell)(Formula&);

@@ -280,7 +280,7 @@ void lerp(Formula& f) {
 void bits(Formula& f) {
   if (f.type() != at::kBool) return;
   const auto is = [&](const char* a, const char* b) { return f.node().is(a) || f.node().is(b); };
-  if (is("aten::bitwise_not", "aten::bitwise_not")) return f.result(f.map("aten::logical_not", f.x()));
+  if (f.node().is("aten::bitwise_not")) return f.result(f.map("aten::logical_not", f.x()));
   if (!f.is_tensor("other")) return;
   V a = f.x(), b = f.tensor("other");
   if (is("aten::bitwise_and", "aten::__and__")) return f.result(f.both("aten::logical_and", a, b));

@@ -41,7 +41,8 @@ void fmod(Formula& f) {
   f.result(f.where(f.compare("aten::lt", x, 0.0), f.map("aten::neg", rest), rest));
 }
 
-/// Of floats: the quotient rounded to 0; or the dividend less its remainder, a multiple of the divisor, by that.
+/// Of floats: the quotient rounded to 0; or the dividend less its remainder, a multiple of the divisor, by
+/// that.
 void divide(Formula& f) {
   if (!f.floats() || !has_arg(f.node(), "rounding_mode") || f.node().arg("rounding_mode").is_none()) return;
   const std::string mode = text_arg(f.node(), "rounding_mode");

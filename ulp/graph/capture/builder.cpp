@@ -129,8 +129,8 @@ class GraphBuilder {
     return std::ranges::all_of(call.metas, [](const TensorMeta& meta) { return meta.sizes.empty(); });
   }
 
-  /// All calls but those of numbers and scalar tensors that nothing depends on: a traced file computes sizes with
-  /// tensors, which change from run to run.
+  /// All calls but those of numbers and scalar tensors that nothing depends on: a traced file computes sizes
+  /// with tensors, which change from run to run.
   void find_needed() {
     const size_t evals = eval_count(), trains = runs_.train[0].trace.calls.size();
     std::vector<std::vector<int32_t>> reads(evals + trains);
@@ -264,8 +264,8 @@ class GraphBuilder {
     set_scope(*node);
   }
 
-  /// The setting of a guard of the model's own: autocast that is on where the caller had none, or off where the caller
-  /// had one.
+  /// The setting of a guard of the model's own: autocast that is on where the caller had none, or off where
+  /// the caller had one.
   std::optional<AutocastSetting> autocast_of(const Place& place, const TracedCall& call) const {
     if (call.autocast.enabled) return call.autocast;
     const bool opted_out =

@@ -13,13 +13,13 @@ namespace ulp::graph {
 /// Runs in eval mode at several sizes, and in train mode.
 struct Runs {
   SizeGrid grid;  ///< of the batch and the free dimensions
-  /// At the example's sizes; with one sample and with two samples more; then at the rest of the grid's points, and
-  /// where else the expressions found are to hold: beside the grid, and far from it.
+  /// At the example's sizes; with one sample and with two samples more; then at the rest of the grid's
+  /// points, and where else the expressions found are to hold: beside the grid, and far from it.
   std::vector<Run> eval;
   size_t near = 0;                     ///< how many of them are not far
   std::vector<int32_t> eval_of_train;  ///< align() of the first run of each mode
-  /// With one sample more than the example has; where train mode makes calls of its own, at all sizes near the example;
-  /// then at sizes far from it.
+  /// With one sample more than the example has; where train mode makes calls of its own, at all sizes near
+  /// the example; then at sizes far from it.
   std::vector<Run> train;
   /// In eval mode at the first batch size under autocast, where it made the same calls.
   std::optional<Trace> under_autocast;

@@ -34,8 +34,8 @@ enum class Modes : uint8_t {
   eval_only  ///< for models that only infer: train mode does what eval mode does
 };
 
-/// A dimension of one input that may have other sizes than the example's. Entries of one name, in any inputs, are one
-/// dimension: their sizes are always equal, and each limit is given once or equally.
+/// A dimension of one input that may have other sizes than the example's. Entries of one name, in any inputs,
+/// are one dimension: their sizes are always equal, and each limit is given once or equally.
 struct FreeSize {
   size_t input = 0;
   int64_t dim = 0;
@@ -51,31 +51,31 @@ struct CaptureOptions {
   /// Which dimension of each input is the batch; empty: dimension 0 of every input. -1: no batch in that
   /// input.
   std::vector<int64_t> batch_dims = {};
-  /// Dimensions beside the batch that stay free, three names at most: {{0, 1, "time", 512}, {1, 1, "time"}}. The model is
-  /// run at three sizes of each, the example's and two below it (above it where the example is the smallest), and each
-  /// number that moved becomes an expression of them: of degree 2 or less in each, linear in the batch. What follows a
-  /// size otherwise is refused by name.
+  /// Dimensions beside the batch that stay free, three names at most: {{0, 1, "time", 512}, {1, 1, "time"}}.
+  /// The model is run at three sizes of each, the example's and two below it (above it where the example is
+  /// the smallest), and each number that moved becomes an expression of them: of degree 2 or less in each,
+  /// linear in the batch. What follows a size otherwise is refused by name.
   std::vector<FreeSize> free = {};
   /// With eval_only, forward runs in eval mode alone.
   Modes modes = Modes::both;
-  /// Whether the model also runs at sizes far from the example's, where numbers may bend that follow the sizes near the
-  /// example (x.size(0) % 8, std::min(x.size(0), 5), a branch on x.size(0) > 100): with one sample; with 5 to 1031
-  /// samples, the largest of nine numbers whose values need 16 MiB, or twice those of the example and 3 samples more;
-  /// and with the free dimensions at their smallest, halfway to it and as near to their largest as that allows. Where
-  /// the values need 16 MiB at most, a power of two of samples and train mode come to these. A model that makes other
-  /// calls there or has other numbers than the graph is refused by name, unless the graph gives the same results all the
-  /// same. Sizes at which the model cannot run are left out. What bends between and beyond them is not seen: give such
-  /// sizes to `check`.
+  /// Whether the model also runs at sizes far from the example's, where numbers may bend that follow the
+  /// sizes near the example (x.size(0) % 8, std::min(x.size(0), 5), a branch on x.size(0) > 100): with one
+  /// sample; with 5 to 1031 samples, the largest of nine numbers whose values need 4 MiB, or twice those of
+  /// the example and 3 samples more; and with the free dimensions at their smallest, halfway to it and as
+  /// near to their largest as that allows. Where the values need 4 MiB at most, a power of two of samples and
+  /// train mode come to these. A model that makes other calls there or has other numbers than the graph is
+  /// refused by name, unless the graph gives the same results all the same. Sizes at which the model cannot
+  /// run are left out. What bends between and beyond them is not seen: give such sizes to `check`.
   bool far_sizes = true;
   /// Further inputs, each a list as for forward, with other values or other batch sizes: for what capture
-  /// cannot see, such as branches on sizes or on numbers that the model reads behind LibTorch's back. For each
-  /// of them and each captured mode the model and the graph run on copies of the inputs, without autocast, from
-  /// the same random state and the same buffers. Then these are compared: the result (its lists, tuples and
-  /// values that are no tensors; of each tensor the dtype, the sizes and the bits of every element, where NaN
-  /// equals NaN of any bits and +0 is not -0) and, in the same way, what the run left in buffers and in
-  /// parameters that it wrote. Strides and gradients are not compared, nor is what the model refuses in train
-  /// mode alone (one sample for a batch norm). Where something differs, capture throws ulp::Error naming the
-  /// first call whose value differs, or the first one that the model makes otherwise.
+  /// cannot see, such as branches on sizes or on numbers that the model reads behind LibTorch's back. For
+  /// each of them and each captured mode the model and the graph run on copies of the inputs, without
+  /// autocast, from the same random state and the same buffers. Then these are compared: the result (its
+  /// lists, tuples and values that are no tensors; of each tensor the dtype, the sizes and the bits of every
+  /// element, where NaN equals NaN of any bits and +0 is not -0) and, in the same way, what the run left in
+  /// buffers and in parameters that it wrote. Strides and gradients are not compared, nor is what the model
+  /// refuses in train mode alone (one sample for a batch norm). Where something differs, capture throws
+  /// ulp::Error naming the first call whose value differs, or the first one that the model makes otherwise.
   std::vector<std::vector<at::Tensor>> check = {};
   /// What the graph calls its inputs, in the order of the examples, for messages and engines; empty: by the
   /// names that the examples have (a struct, a map), else "input", or "input_0", "input_1".
@@ -141,7 +141,8 @@ c10::IValue call(Model& model, const std::vector<at::Tensor>& inputs) {
   }
 }
 
-/// The items of a tuple are forward's arguments where forward takes that many, any other value is its argument.
+/// The items of a tuple are forward's arguments where forward takes that many, any other value is its
+/// argument.
 template <typename Model, typename Inputs, size_t... I>
 c10::IValue call_with_items(Model& model, const Inputs& inputs, std::index_sequence<I...>) {
   if constexpr (requires { model.forward(std::get<I>(inputs)...); }) {
@@ -178,8 +179,9 @@ std::shared_ptr<graph::GraphModule> capture(Model& model, const std::vector<at::
   }
 }
 
-/// The same for a model whose forward takes a type made of tensors (ulp/graph/capture/tensors.h): a struct, a map, a
-/// list, or a std::tuple of such types, one for each argument. GraphModule::call() takes and returns the same types.
+/// The same for a model whose forward takes a type made of tensors (ulp/graph/capture/tensors.h): a struct, a
+/// map, a list, or a std::tuple of such types, one for each argument. GraphModule::call() takes and returns
+/// the same types.
 template <typename Model, graph::MadeOfTensors Inputs>
 requires(!std::is_same_v<Inputs, std::vector<at::Tensor>>) std::shared_ptr<graph::GraphModule> capture(
     Model& model, const Inputs& example, graph::CaptureOptions options = {}) {

@@ -15,7 +15,7 @@
 #include "ulp/graph/describe.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/canonicalize_convolution.h"
-#include "ulp/libtorch/autocast_policies.h"
+#include "ulp/libtorch/plain_kernels.h"
 
 namespace ulp::graph {
 
@@ -28,8 +28,8 @@ Run run(const Subject& subject, const std::vector<at::Tensor>& inputs, const Run
   return result;
 }
 
-/// Whether a run in train mode makes calls that eval mode lacks, besides those that update buffers by what cannot be a
-/// size (batch norm counts). One run does not tell which of their numbers follow the batch.
+/// Whether a run in train mode makes calls that eval mode lacks, besides those that update buffers by what
+/// cannot be a size (batch norm counts). One run does not tell which of their numbers follow the batch.
 bool makes_values_of_its_own(const Run& train, const std::vector<int32_t>& eval_of_train) {
   for (size_t i = 0; i < eval_of_train.size(); ++i) {
     const TracedCall& call = train.trace.calls[i];
@@ -41,8 +41,8 @@ bool makes_values_of_its_own(const Run& train, const std::vector<int32_t>& eval_
   return false;
 }
 
-/// What the model makes of a caller's autocast: where it opts out, its calls say so. Nothing for a model that does
-/// other things then, or that cannot run.
+/// What the model makes of a caller's autocast: where it opts out, its calls say so. Nothing for a model that
+/// does other things then, or that cannot run.
 std::optional<Trace> run_under_autocast(const Subject& subject, const std::vector<at::Tensor>& inputs,
                                         const Trace& plain) {
   try {

@@ -21,7 +21,8 @@ using c10::IValue;
 
 constexpr size_t kOneSampleMore = 1;  ///< the run in eval mode that the first one in train mode stands beside
 
-/// The value with a tensor of one element in the place of each that is defined; lists and tuples stay what they are.
+/// The value with a tensor of one element in the place of each that is defined; lists and tuples stay what
+/// they are.
 IValue without_tensors(const IValue& value, const at::Tensor& instead) {
   if (value.isTensor()) return value.toTensor().defined() ? IValue(instead) : value;
   if (value.isList()) {
@@ -45,8 +46,8 @@ void give_up_tensors(Trace& trace) {
   trace.result = without_tensors(trace.result, instead);
 }
 
-/// Whether a number of train mode is not the graph's at the far sizes: that of eval mode where it is so near the example,
-/// and else the one that it is there. The same for lists of numbers.
+/// Whether a number of train mode is not the graph's at the far sizes: that of eval mode where it is so near
+/// the example, and else the one that it is there. The same for lists of numbers.
 bool bends(const IValue& eval, const IValue& train, const IValue& far_eval, const IValue& far_train) {
   if (eval.isTensor() || train.isTensor() || far_eval.isTensor() || far_train.isTensor()) return false;
   const auto all = {&eval, &train, &far_eval, &far_train};
@@ -219,8 +220,8 @@ class FarRuns {
     to.push_back(std::move(added));
   }
 
-  /// Whether the graph gives what the model gives is asked with numbers that are not those of the examples, which may be
-  /// zeros.
+  /// Whether the graph gives what the model gives is asked with numbers that are not those of the examples,
+  /// which may be zeros.
   std::vector<at::Tensor> drawn_at(const std::vector<int64_t>& sizes) const {
     at::Generator generator = at::detail::createCPUGenerator(/*seed_val=*/7);
     std::vector<at::Tensor> inputs = inputs_at(sizes);

@@ -19,7 +19,8 @@ namespace ulp::memory {
 
 namespace {
 
-/// A node of autograd without the type that C++ gives it: "WideLinear" of "torch::autograd::CppNode<ulp::amp::WideLinear>".
+/// A node of autograd without the type that C++ gives it: "WideLinear" of
+/// "torch::autograd::CppNode<ulp::amp::WideLinear>".
 std::string node_name(const std::string& name) {
   constexpr std::string_view kFunction = "torch::autograd::CppNode<";
   if (!name.starts_with(kFunction) || !name.ends_with('>')) return name;

@@ -61,9 +61,9 @@ class WorkerScope {
 
 }  // namespace
 
-/// Which tasks of a run are still to be had, in one word: those from `begin` to `end`. The owner takes them from the front,
-/// others from the back. Whoever exchanges the word has a task of the run that goes on, however long ago it was read: words
-/// are equal only where they say the same.
+/// Which tasks of a run are still to be had, in one word: those from `begin` to `end`. The owner takes them
+/// from the front, others from the back. Whoever exchanges the word has a task of the run that goes on,
+/// however long ago it was read: words are equal only where they say the same.
 class Share {
  public:
   void set(int64_t begin, int64_t end) {
@@ -89,7 +89,8 @@ class Share {
 /// Groups of tasks for each worker, at most: each costs two exchanges of words that all workers write to.
 constexpr int64_t kGroups = 64;
 
-/// A thread that sleeps, or that the machine runs something else on, holds nobody up: the others do its tasks.
+/// A thread that sleeps, or that the machine runs something else on, holds nobody up: the others do its
+/// tasks.
 struct ThreadPool::State {
   int workers = 1;
   std::vector<std::thread> threads;

@@ -9,10 +9,11 @@
 
 namespace ulp::runtime {
 
-/// The calling thread and threads - 1 parked workers. Tasks are split into contiguous ranges, one per worker; who is done
-/// with his own takes from those of others, so that run() never waits for a worker that has not woken up. Several threads
-/// may call run(): they take turns. A task that calls run() again has it done on its own worker. The first exception of a
-/// task reaches the caller when all other tasks have run. Does not survive fork().
+/// The calling thread and threads - 1 parked workers. Tasks are split into contiguous ranges, one per worker;
+/// who is done with his own takes from those of others, so that run() never waits for a worker that has not
+/// woken up. Several threads may call run(): they take turns. A task that calls run() again has it done on
+/// its own worker. The first exception of a task reaches the caller when all other tasks have run. Does not
+/// survive fork().
 class ULP_API ThreadPool final : public Parallel {
  public:
   /// 0: usable_cores(). No thread is made for 1. Throws ulp::Error on a negative number or when the system

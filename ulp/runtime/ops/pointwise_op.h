@@ -30,8 +30,8 @@ struct PointwiseFunction {
   std::vector<PointwiseOperand> operands;
 };
 
-/// The functions of a pointwise step in order; the last one makes the result. As text, the form of engine files:
-/// "mul x0 c0; add t0 0.5; max t1 0".
+/// The functions of a pointwise step in order; the last one makes the result. As text, the form of engine
+/// files: "mul x0 c0; add t0 0.5; max t1 0".
 struct ULP_API PointwiseText {
   std::vector<PointwiseFunction> functions;
 
@@ -50,8 +50,8 @@ struct ULP_API PointwiseText {
 /// The program of a pointwise step.
 struct PointwiseAttributes {
   PointwiseText program;
-  /// Bit i: the integers of input i count, or are compared as integers. A run with one that f32 does not hold is refused. Those
-  /// of other inputs are rounded, as a cast to a float does.
+  /// Bit i: the integers of input i count, or are compared as integers. A run with one that f32 does not hold
+  /// is refused. Those of other inputs are rounded, as a cast to a float does.
   int64_t exact_inputs = 0;
 
   void visit_fields(FieldVisitor& visit) {
