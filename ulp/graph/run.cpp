@@ -25,6 +25,7 @@ class Restorer {
     for (const at::Generator& generator : generators_) states_.push_back(generator.get_state());
     saved_.resize(subject.attributes.size());
     for (size_t i = 0; i < saved_.size(); ++i) {
+      memory_.push_back(subject.attributes[i].second.tensor.variable_data());
       if (subject.attributes[i].second.kind == Attribute::Kind::buffer) save(i);
     }
   }
@@ -34,6 +35,16 @@ class Restorer {
     if (!tensor.defined() || !tensor.has_storage()) return;
     for (size_t i = 0; i < saved_.size(); ++i) {
       if (!saved_[i].defined() && subject_.attributes[i].second.tensor.is_alias_of(tensor)) save(i);
+    }
+  }
+
+  /// Throws ulp::Error naming the first attribute that has other memory now.
+  void refuse_replaced() const {
+    for (size_t i = 0; i < memory_.size(); ++i) {
+      if (!replaced(i)) continue;
+      fail("graph.capture", "forward gives '", subject_.attributes[i].first,
+           "' other memory with set_data(), which a graph would not do; write the new values into it with "
+           "copy_() under torch::NoGradGuard");
     }
   }
 
@@ -51,6 +62,7 @@ class Restorer {
     try {
       at::NoGradGuard no_grad;
       for (size_t i = 0; i < saved_.size(); ++i) {
+        if (replaced(i)) at::Tensor(subject_.attributes[i].second.tensor).set_data(memory_[i]);
         if (saved_[i].defined()) subject_.attributes[i].second.tensor.detach().copy_(saved_[i]);
       }
       for (size_t i = 0; i < generators_.size(); ++i) generators_[i].set_state(states_[i]);
@@ -61,6 +73,15 @@ class Restorer {
   }
 
  private:
+  /// Whether set_data() gave the attribute the memory, the type or the sizes of another tensor.
+  bool replaced(size_t attribute) const {
+    const at::Tensor &now = subject_.attributes[attribute].second.tensor, &before = memory_[attribute];
+    if (!now.has_storage() || !before.has_storage()) return now.has_storage() != before.has_storage();
+    return !now.is_alias_of(before) || now.scalar_type() != before.scalar_type() ||
+           now.sizes() != before.sizes() || now.strides() != before.strides() ||
+           now.storage_offset() != before.storage_offset();
+  }
+
   void save(size_t attribute) {
     at::NoGradGuard no_grad;
     saved_[attribute] = subject_.attributes[attribute].second.tensor.detach().clone();
@@ -69,6 +90,7 @@ class Restorer {
   const Subject& subject_;
   std::vector<at::Generator> generators_;
   std::vector<at::Tensor> states_, saved_;
+  std::vector<at::Tensor> memory_;  ///< of each attribute before the run
 };
 
 c10::IValue copy_of(const c10::IValue& value) {
@@ -142,6 +164,8 @@ Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, const
       result.result = subject.forward(inputs);
     }
     hooks.refuse_new();
+    restorer.refuse_replaced();
+    result.custom_result = custom_function_behind(result.result, result);
     if (options.keep != Keep::nothing) {
       at::NoGradGuard no_grad;
       result.result_copy = copy_of(result.result);

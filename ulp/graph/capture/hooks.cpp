@@ -6,6 +6,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <string_view>
 #include <type_traits>
 
 #include "ulp/base/error.h"
@@ -54,6 +55,23 @@ std::shared_ptr<const GradFns> grad_fns_of(const std::vector<c10::IValue>& outpu
     });
   }
   return result;
+}
+
+std::string custom_function_behind(const c10::IValue& value, const Trace& trace) {
+  constexpr std::string_view kCustom = "CppNode<";
+  std::string found;
+  for_each_tensor(value, [&](const at::Tensor& tensor) {
+    if (!found.empty() || !tensor.defined() || !tensor.requires_grad() || !tensor.grad_fn()) return;
+    const std::string name = tensor.grad_fn()->name();
+    const size_t begin = name.find(kCustom), end = name.rfind('>');
+    if (begin == std::string::npos || end == std::string::npos || end < begin) return;
+    const auto gave = [&](const TracedCall& call) {
+      return call.grad_fns && std::ranges::find(call.grad_fns->nodes, tensor.grad_fn()) != call.grad_fns->nodes.end();
+    };
+    if (std::ranges::none_of(trace.calls, gave))
+      found = name.substr(begin + kCustom.size(), end - begin - kCustom.size());
+  });
+  return found;
 }
 
 void refuse_hooks(const Trace& trace, const std::vector<const Node*>& nodes) {

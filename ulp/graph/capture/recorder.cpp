@@ -81,6 +81,9 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   // Boxed calls show the caller's whole stack; the arguments are what lies on top.
   take({function.inputs().data(), function.inputs().size()}, call.schema->arguments().size(), call.inputs);
   call.grad = at::GradMode::is_enabled();
+  for (const c10::IValue& input : call.inputs) {
+    if (call.custom_function.empty()) call.custom_function = custom_function_behind(input, *current.trace);
+  }
   call.node = running_node();
   call.autocast = {current.device, at::autocast::is_autocast_enabled(current.device),
                    at::autocast::get_autocast_dtype(current.device)};

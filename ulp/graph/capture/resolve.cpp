@@ -72,6 +72,7 @@ class Resolver {
   Resolved run() {
     for (size_t i = 0; i < trace_.calls.size(); ++i) visit(static_cast<int32_t>(i));
     int32_t leaf = 0;
+    refuse_custom(trace_.custom_result, "the result of forward");
     for_each_tensor(trace_.result, [&](const at::Tensor& tensor) {
       out_.result.push_back(read(tensor, -1, leaf++, "the result of forward", true));
     });
@@ -90,6 +91,12 @@ class Resolver {
     Origin origin = Origin::constants;
     bool frozen = false;  ///< became a constant
   };
+
+  /// `name`: of the function, empty for none.
+  static void refuse_custom(const std::string& name, const std::string& what) {
+    if (!name.empty())
+      fail("graph.capture", what, " comes from the custom autograd function ", name, ", which cannot be captured");
+  }
 
   bool known(const at::Tensor& tensor) const { return states_.count(tensor.unsafeGetTensorImpl()); }
   State& state(const at::Tensor& tensor) { return states_.at(tensor.unsafeGetTensorImpl()); }
@@ -141,7 +148,8 @@ class Resolver {
     return state(tensor).keys;
   }
 
-  /// torch::zeros and its like hand out a shallow copy of what the recorded operator returned.
+  /// torch::zeros and its like hand out a shallow copy of what the recorded operator returned, and data() one
+  /// of a parameter or a buffer.
   void adopt_copy(const at::Tensor& tensor) {
     if (!tensor.has_storage()) return;
     auto found = memories_.find(memory_key(tensor));
@@ -151,7 +159,9 @@ class Resolver {
       const State& original = state(*other);
       bool twin = other->sizes() == tensor.sizes() && other->strides() == tensor.strides() &&
                   other->storage_offset() == tensor.storage_offset() && other->dtype() == tensor.dtype();
-      if (!twin || original.stale_by >= 0 || original.keys.back().kind != ValueKey::Kind::call) continue;
+      const ValueKey::Kind kind = original.keys.back().kind;
+      const bool named = kind == ValueKey::Kind::call || kind == ValueKey::Kind::attribute;
+      if (!twin || original.stale_by >= 0 || !named) continue;
       if (other->requires_grad()) {
         fail("graph.capture", "the model took the data of ", describe(original.keys),
              " out of autograd with data(); use detach()");
@@ -186,6 +196,7 @@ class Resolver {
   void visit(int32_t index) {
     const TracedCall& call = trace_.calls[index];
     if (call.written_back) return write_back(call, index);
+    refuse_custom(call.custom_function, "an argument of " + call.target + " (call " + std::to_string(index) + ")");
     ResolvedCall resolved;
     Origin origin = is_random(*call.schema) ? Origin::data : Origin::constants;
     const auto& wanted = call.schema->arguments();
@@ -319,6 +330,7 @@ class Resolver {
     for (const at::Tensor& other : held.members) {
       if (other.is_same(tensor) || !overlap(other, tensor)) continue;
       State& aliased = state(other);
+      if (attribute && aliased.keys == own.keys) continue;  // data() of the same buffer
       bool outside = has(aliased, ValueKey::Kind::attribute) || has(aliased, ValueKey::Kind::input);
       if (outside && !attribute) {
         fail("graph.capture", "in-place ", call.target, " wrote through a view of ", describe(aliased.keys),

@@ -31,6 +31,8 @@ struct TracedCall {
   /// (written_views.h).
   bool written_back = false;
   std::shared_ptr<const GradFns> grad_fns;  ///< of the outputs
+  /// The torch::autograd::Function that an argument came through since a call gave it, empty for none.
+  std::string custom_function;
   /// Copies of the output tensors, flattened, as they were when the call returned (Keep::values).
   std::vector<at::Tensor> values;
 };
@@ -55,6 +57,7 @@ struct Trace {
   std::vector<TracedCall> calls;
   std::vector<at::Tensor> inputs;
   c10::IValue result;
+  std::string custom_result;  ///< as TracedCall::custom_function, of the result
   RunSizes sizes;
   bool training = false;
   Keep keep = Keep::nothing;

@@ -1,0 +1,134 @@
+// What forward does to tensors without a call: set_data(), data(), custom functions that hand their argument on.
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "same.h"
+
+namespace {
+
+using namespace ulp;
+using namespace ulp::test;
+namespace nn = torch::nn;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// A moving average of the inputs in a buffer, or in a parameter, written as `write` does.
+struct MovingBook : nn::Module {
+  using Write = std::function<void(at::Tensor& kept, const at::Tensor& fresh)>;
+  MovingBook(Write write, bool parameter) : write(std::move(write)), parameter(parameter) {
+    book = register_buffer("book", torch::ones({4}));
+    weight = register_parameter("weight", torch::ones({4}));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor y = x * book * weight;
+    at::Tensor& kept = parameter ? weight : book;
+    if (is_training()) write(kept, (0.5 * kept + 0.5 * x.detach().mean(0)).detach());
+    return y;
+  }
+  Write write;
+  bool parameter;
+  at::Tensor book, weight;
+};
+
+void give_other_memory(at::Tensor& kept, const at::Tensor& fresh) {
+  kept.set_data(fresh);
+}
+
+void copy_into_data(at::Tensor& kept, const at::Tensor& fresh) {
+  kept.data().copy_(fresh);
+}
+
+TEST(OutsideCalls, OtherMemoryIsRefusedByNameAndTakenBack) {
+  for (const bool parameter : {false, true}) {
+    MovingBook model(give_other_memory, parameter);
+    const void* book = model.book.data_ptr();
+    const void* weight = model.weight.data_ptr();
+    const std::string text = error_of([&] { ulp::capture(model, {torch::randn({3, 4})}); });
+    EXPECT_SAYS(text, parameter ? "[graph.capture] forward gives 'weight' other memory with set_data()"
+                                : "[graph.capture] forward gives 'book' other memory with set_data()");
+    EXPECT_EQ(model.book.data_ptr(), book);
+    EXPECT_EQ(model.weight.data_ptr(), weight);
+    EXPECT_TRUE(model.book.eq(1).all().item<bool>());
+    EXPECT_TRUE(model.weight.eq(1).all().item<bool>());
+  }
+}
+
+TEST(OutsideCalls, OtherMemoryIsTakenBackWhereForwardThrows) {
+  MovingBook model(
+      [](at::Tensor& kept, const at::Tensor& fresh) {
+        kept.set_data(fresh.to(torch::kDouble));
+        throw std::runtime_error("the book is full");
+      },
+      /*parameter=*/false);
+  EXPECT_SAYS(error_of([&] { ulp::capture(model, {torch::randn({3, 4})}); }), "the book is full");
+  EXPECT_EQ(model.book.scalar_type(), torch::kFloat);
+  EXPECT_TRUE(model.book.eq(1).all().item<bool>());
+}
+
+TEST(OutsideCalls, WritesThroughTheDataOfABufferAreWritesOfTheBuffer) {
+  MovingBook model(copy_into_data, /*parameter=*/false), twin(copy_into_data, false);
+  const auto graph = ulp::capture(model, {torch::randn({3, 4})});
+  for (const bool training : {true, false}) {
+    graph->train(training);
+    twin.train(training);
+    for (int step = 0; step < 3; ++step) {
+      const at::Tensor x = torch::randn({5, 4});
+      EXPECT_TRUE(graph->forward(x).equal(twin.forward(x)));
+      EXPECT_TRUE(model.book.equal(twin.book));
+    }
+  }
+}
+
+TEST(OutsideCalls, ReadsOfTheDataOfABufferSeeItsWrites) {
+  struct Reader : nn::Module {
+    Reader() { count = register_buffer("count", torch::zeros({2})); }
+    at::Tensor forward(const at::Tensor& x) {
+      count.add_(1);
+      return x * count.data() + count.data().sum();
+    }
+    at::Tensor count;
+  } model, twin;
+  const auto graph = ulp::capture(model, {torch::randn({3, 2})});
+  for (int step = 0; step < 3; ++step) {
+    const at::Tensor x = torch::randn({4, 2});
+    EXPECT_TRUE(graph->forward(x).equal(twin.forward(x)));
+  }
+}
+
+TEST(OutsideCalls, DataOfAParameterIsRefused) {
+  MovingBook model(copy_into_data, /*parameter=*/true);
+  EXPECT_SAYS(error_of([&] { ulp::capture(model, {torch::randn({3, 4})}); }),
+              "the model took the data of 'weight' out of autograd with data()");
+}
+
+/// Hands its argument on and marks it as written: no call shows its gradient.
+struct ReversedInPlace : torch::autograd::Function<ReversedInPlace> {
+  static variable_list forward(AutogradContext* context, const at::Tensor& x) {
+    context->mark_dirty({x});
+    return {x};
+  }
+  static variable_list backward(AutogradContext*, const variable_list& gradients) { return {-gradients[0]}; }
+};
+
+TEST(OutsideCalls, AFunctionThatHandsItsArgumentOnIsRefused) {
+  struct Model : nn::Module {
+    Model() {
+      first = register_module("first", nn::Linear(4, 4));
+      second = register_module("second", nn::Linear(4, 2));
+    }
+    at::Tensor forward(const at::Tensor& x) {
+      const at::Tensor y = ReversedInPlace::apply(first(x))[0];
+      return last ? y : second(y);
+    }
+    bool last = false;
+    nn::Linear first{nullptr}, second{nullptr};
+  } model;
+  for (const bool last : {false, true}) {
+    model.last = last;
+    const std::string text = error_of([&] { ulp::capture(model, {torch::randn({3, 4})}); });
+    EXPECT_SAYS(text, "custom autograd function");
+    EXPECT_SAYS(text, "ReversedInPlace");
+    EXPECT_SAYS(text, last ? "the result of forward" : "an argument of aten::addmm");
+  }
+}
+
+}  // namespace
