@@ -96,7 +96,9 @@ TEST(OutsideCalls, ReadsOfTheDataOfABufferSeeItsWrites) {
 
 TEST(OutsideCalls, DataOfAParameterIsRefused) {
   MovingBook model(copy_into_data, /*parameter=*/true);
-  EXPECT_SAYS(error_of([&] { ulp::capture(model, {torch::randn({3, 4})}); }),
+  EXPECT_SAYS(error_of([&] {
+                ulp::capture(model, {torch::randn({3, 4})});
+              }),
               "the model took the data of 'weight' out of autograd with data()");
 }
 

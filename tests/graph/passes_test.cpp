@@ -250,6 +250,77 @@ struct Spelling {
   std::function<at::Tensor(const at::Tensor&)> shuffle;
 };
 
+/// Two linear layers and what stands between them.
+struct Between : nn::Module {
+  using Middle = std::function<at::Tensor(const at::Tensor&)>;
+  explicit Between(Middle middle) : middle(std::move(middle)) {
+    first = register_module("first", nn::Linear(4, 6));
+    second = register_module("second", nn::Linear(6, 3));
+  }
+  at::Tensor forward(const at::Tensor& x) { return second(middle(first(x))); }
+  Middle middle;
+  nn::Linear first{nullptr}, second{nullptr};
+};
+
+/// The targets of the graph's calls after canonicalize and strip_training; the bits have to stay.
+std::vector<std::string> plain_targets(const Between::Middle& middle) {
+  Between model(middle);
+  model.eval();
+  const auto captured = ulp::capture(model, {torch::randn({3, 4})});
+  const auto graph = captured->graph().clone();
+  canonicalize(*graph);
+  strip_training(*graph);
+  graph->verify();
+  GraphModule module(graph);
+  module.eval();
+  for (const int64_t batch : {1, 5}) {
+    const at::Tensor x = torch::randn({batch, 4});
+    EXPECT_TRUE(module.forward(x).equal(model.forward(x)));
+  }
+  std::vector<std::string> targets;
+  for (const auto& node : graph->nodes()) {
+    if (node->kind() == Node::Kind::call && !node->is("aten::linear")) targets.push_back(node->target());
+  }
+  return targets;
+}
+
+TEST(Canonicalize, CallsOfTheFrontendAreThoseOfPython) {
+  using Targets = std::vector<std::string>;
+  const at::Tensor low = torch::full({6}, -0.5), high = torch::full({6}, 0.25);
+  EXPECT_EQ(plain_targets([](const at::Tensor& x) { return 1.0 - x; }), Targets{"aten::sub.Tensor"});
+  EXPECT_EQ(plain_targets([](const at::Tensor& x) { return 3.0 / x; }), Targets{"aten::div.Tensor"});
+  EXPECT_EQ(plain_targets([](const at::Tensor& x) { return torch::tensor(2.0) * x; }),
+            Targets{"aten::mul.Tensor"});
+  EXPECT_EQ(plain_targets([](const at::Tensor& x) { return x / x.norm(2, 1, /*keepdim=*/true); }),
+            (Targets{"aten::linalg_vector_norm", "aten::div.Tensor"}));
+  EXPECT_EQ(plain_targets([](const at::Tensor& x) { return x.norm(3, 1, true, torch::kFloat) * x; }),
+            (Targets{"aten::linalg_vector_norm", "aten::mul.Tensor"}));
+  EXPECT_EQ(plain_targets([&](const at::Tensor& x) { return x.clamp(low, high); }),
+            (Targets{"aten::maximum", "aten::minimum"}));
+  EXPECT_EQ(plain_targets([&](const at::Tensor& x) { return x.clamp(low, std::nullopt); }),
+            Targets{"aten::maximum"});
+  EXPECT_EQ(plain_targets([](const at::Tensor& x) { return x.relu().clone().neg(); }),
+            (Targets{"aten::relu", "aten::neg"}));
+  EXPECT_EQ(plain_targets([](const at::Tensor& x) { return torch::dropout(x, 0.0, true); }), Targets{});
+  const auto padded = [](auto mode) {
+    return plain_targets([mode](const at::Tensor& x) {
+      namespace F = nn::functional;
+      return F::pad(x.unsqueeze(1), F::PadFuncOptions({1, 1}).mode(mode)).slice(2, 1, -1).squeeze(1);
+    });
+  };
+  for (const Targets& targets : {padded(torch::kReflect), padded(torch::kReplicate), padded(torch::kCircular),
+                                 padded(torch::kConstant)})
+    EXPECT_EQ(targets.at(1), "aten::pad");
+}
+
+TEST(Canonicalize, FilledTensorsThatAreLargerThanWhatReadsThemStay) {
+  const std::vector<std::string> targets = plain_targets([](const at::Tensor& x) {
+    return torch::empty_like(x).fill_(2.0) * x.sum(1, /*keepdim=*/true);  // the result is as large as x
+  });
+  EXPECT_EQ(targets, (std::vector<std::string>{"aten::empty_like", "aten::fill.Scalar",
+                                               "aten::sum.dim_IntList", "aten::mul.Tensor"}));
+}
+
 TEST(Canonicalize, ChannelShufflesHaveOneForm) {
   const std::vector<Spelling> spellings = {
       {"torchvision",

@@ -1,5 +1,7 @@
 #include "ulp/exchange/calls.h"
 
+#include <algorithm>
+
 #include "ulp/base/error.h"
 #include "ulp/graph/describe.h"
 
@@ -26,10 +28,16 @@ using graph::Node;
   fail(conversion.where, "expected a graph whose calls have ", conversion.form, "s, got ", text);
 }
 
-/// Results in order. A pair of a word and a value is a named one.
+/// Whether there is a tensor in a result; parts that are there in train mode alone are none in eval mode.
+bool has_tensor(const Argument& argument) {
+  return argument.is_value() || std::ranges::any_of(argument.items, has_tensor);
+}
+
+/// Results in order, those that eval mode has. A pair of a word and a value is a named one.
 void convert_results(const Conversion& conversion, const Node& output, const Argument& argument,
                      const std::string& name = "") {
   if (argument.is_value()) return conversion.result(*argument.value, name);
+  if (argument.is_none() && has_tensor(output.args.at(0))) return;
   const bool many = argument.kind == Argument::Kind::list || argument.kind == Argument::Kind::tuple;
   if (!many) refuse(output, "expected results that are tensors");
   const auto& items = argument.items;

@@ -63,8 +63,7 @@ bool Dkd::set_temperature(double temperature) {
 }
 
 at::Tensor Dkd::compute(const LossInput& input) {
-  require_logits(input);
-  if (input.student[0].size(-1) < 2) fail(where(), "expected logits of 2 classes or more, got 1");
+  require_classes(input);
   const at::Tensor given = targets_of(input), labelled = given != kUnlabelled;
   const at::Tensor targets = given.masked_fill(labelled.logical_not(), 0);
   const double t = options_.temperature;

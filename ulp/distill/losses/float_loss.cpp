@@ -64,4 +64,11 @@ void FloatLoss::require_logits(const LossInput& input) const {
   require_same_shape(input);
 }
 
+void FloatLoss::require_classes(const LossInput& input) const {
+  require_logits(input);
+  if (input.student[0].size(-1) < 2)
+    fail(where(), "expected logits of 2 classes or more, got the shape ", input.student[0].sizes(),
+         ": one number has no distribution; 'logits' and 'mse' compare such results");
+}
+
 }  // namespace ulp::distill

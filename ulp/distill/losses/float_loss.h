@@ -29,6 +29,8 @@ class ULP_API FloatLoss : public Loss {
   void require_dims(const LossInput& input, int64_t least, int64_t most, const char* shape) const;
   /// Throws unless the first values are logits (N, C) or (N, T, C) of one shape.
   void require_logits(const LossInput& input) const;
+  /// Throws, too, where there is one number a sample: its probability is 1, whatever it is.
+  void require_classes(const LossInput& input) const;
 
  private:
   void check(const LossInput& input) const;

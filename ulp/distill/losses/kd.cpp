@@ -21,7 +21,7 @@ bool Kd::set_temperature(double temperature) {
 }
 
 at::Tensor Kd::compute(const LossInput& input) {
-  require_logits(input);
+  require_classes(input);
   const double t = options_.temperature;
   return kl_divergence(log_probabilities(input.teacher[0], t), log_probabilities(input.student[0], t))
              .mean() *

@@ -57,19 +57,21 @@ class GraphBuilder {
       Value* value = graph_->add_input(inputs.names[i], inputs.batch_dims[i]);
       std::vector<TensorMeta> metas;
       for (const Run& run : runs_.eval) metas.push_back(meta_of(run.trace.inputs[i]));
-      value->meta = merge_metas(metas);
+      value->meta = merge_metas(metas, runs_.eval, runs_.near);
       values_[{ValueKey::Kind::input, static_cast<int32_t>(i), 0}] = value;
     }
     graph_->free = inputs.free;
   }
 
-  std::optional<TensorMeta> merge_metas(const std::vector<TensorMeta>& metas) const {
+  /// `runs`: those that saw the values, of which the first `near` are not far.
+  std::optional<TensorMeta> merge_metas(const std::vector<TensorMeta>& metas, const std::vector<Run>& runs,
+                                        size_t near) const {
     TensorMeta result = metas[0];
     std::vector<std::vector<int64_t>> points;
     std::vector<const TensorMeta*> same_rank;
     for (size_t i = 0; i < metas.size(); ++i) {
-      const RunSizes& sizes = runs_.eval[i].trace.sizes;
-      const bool far = i >= runs_.near;
+      const RunSizes& sizes = runs[i].trace.sizes;
+      const bool far = i >= near;
       if (metas[i].dtype != result.dtype) return std::nullopt;
       if (metas[i].sizes.size() != result.sizes.size()) {
         // A squeeze() takes away the batch of one sample: the other sizes say what there is.
@@ -260,7 +262,10 @@ class GraphBuilder {
     if (in_eval) built_.eval[place.eval] = node;
     if (in_train) built_.train[place.train] = node;
     register_outputs(node, call, in_eval ? place.eval : translated(place.train));
-    if (in_eval) set_metas(node, place.eval);
+    if (in_eval) set_metas(node, runs_.eval, place.eval, runs_.near);
+    // One run in train mode does not say what follows the batch.
+    if (!in_eval && runs_.near_train == runs_.near)
+      set_metas(node, runs_.train, place.train, runs_.near_train);
     set_scope(*node);
   }
 
@@ -312,15 +317,15 @@ class GraphBuilder {
     }
   }
 
-  void set_metas(Node* node, int32_t index) const {
-    size_t count = runs_.eval[0].trace.calls[index].metas.size();
+  void set_metas(Node* node, const std::vector<Run>& runs, int32_t index, size_t near) const {
+    size_t count = runs[0].trace.calls[index].metas.size();
     if (count != node->outputs().size()) return;  // results that are no tensors
     for (size_t i = 0; i < count; ++i) {
       std::vector<TensorMeta> metas;
-      for (const Run& run : runs_.eval) {
+      for (const Run& run : runs) {
         if (run.trace.calls[index].metas.size() == count) metas.push_back(run.trace.calls[index].metas[i]);
       }
-      if (metas.size() == runs_.eval.size()) node->output(i)->meta = merge_metas(metas);
+      if (metas.size() == runs.size()) node->output(i)->meta = merge_metas(metas, runs, near);
     }
   }
 

@@ -21,6 +21,7 @@ struct Runs {
   /// With one sample more than the example has; where train mode makes calls of its own, at all sizes near
   /// the example; then at sizes far from it.
   std::vector<Run> train;
+  size_t near_train = 0;  ///< how many of them are not far
   /// In eval mode at the first batch size under autocast, where it made the same calls.
   std::optional<Trace> under_autocast;
 };

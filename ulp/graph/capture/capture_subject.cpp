@@ -73,8 +73,13 @@ std::vector<std::string> names_of(size_t inputs, const CaptureOptions& options) 
 /// Runs the model at several sizes in eval mode, and in train mode.
 Runs watch(const Subject& subject, const std::vector<at::Tensor>& examples, const OpenSizes& open,
            bool trains) {
-  Runs runs{
-      .grid = grid_of(open), .eval = {}, .near = 0, .eval_of_train = {}, .train = {}, .under_autocast = {}};
+  Runs runs{.grid = grid_of(open),
+            .eval = {},
+            .near = 0,
+            .eval_of_train = {},
+            .train = {},
+            .near_train = 0,
+            .under_autocast = {}};
   const auto run_at = [&](const std::vector<int64_t>& sizes, bool training) {
     return run(subject, resized(examples, open, sizes), open.at(sizes), training);
   };
@@ -92,6 +97,7 @@ Runs watch(const Subject& subject, const std::vector<at::Tensor>& examples, cons
     runs.train.push_back(run_at(points[i], trains));
     check_same_calls(runs.train[0].trace, runs.train.back().trace);
   }
+  runs.near_train = runs.train.size();
   runs.under_autocast =
       run_under_autocast(subject, resized(examples, open, open.example), runs.eval[0].trace);
   return runs;

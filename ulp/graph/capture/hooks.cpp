@@ -66,7 +66,8 @@ std::string custom_function_behind(const c10::IValue& value, const Trace& trace)
     const size_t begin = name.find(kCustom), end = name.rfind('>');
     if (begin == std::string::npos || end == std::string::npos || end < begin) return;
     const auto gave = [&](const TracedCall& call) {
-      return call.grad_fns && std::ranges::find(call.grad_fns->nodes, tensor.grad_fn()) != call.grad_fns->nodes.end();
+      return call.grad_fns &&
+             std::ranges::find(call.grad_fns->nodes, tensor.grad_fn()) != call.grad_fns->nodes.end();
     };
     if (std::ranges::none_of(trace.calls, gave))
       found = name.substr(begin + kCustom.size(), end - begin - kCustom.size());

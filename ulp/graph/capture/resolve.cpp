@@ -95,7 +95,8 @@ class Resolver {
   /// `name`: of the function, empty for none.
   static void refuse_custom(const std::string& name, const std::string& what) {
     if (!name.empty())
-      fail("graph.capture", what, " comes from the custom autograd function ", name, ", which cannot be captured");
+      fail("graph.capture", what, " comes from the custom autograd function ", name,
+           ", which cannot be captured");
   }
 
   bool known(const at::Tensor& tensor) const { return states_.count(tensor.unsafeGetTensorImpl()); }
@@ -196,7 +197,8 @@ class Resolver {
   void visit(int32_t index) {
     const TracedCall& call = trace_.calls[index];
     if (call.written_back) return write_back(call, index);
-    refuse_custom(call.custom_function, "an argument of " + call.target + " (call " + std::to_string(index) + ")");
+    refuse_custom(call.custom_function,
+                  "an argument of " + call.target + " (call " + std::to_string(index) + ")");
     ResolvedCall resolved;
     Origin origin = is_random(*call.schema) ? Origin::data : Origin::constants;
     const auto& wanted = call.schema->arguments();

@@ -2,6 +2,7 @@
 
 #include "ulp/graph/passes/canonicalize_attention.h"
 #include "ulp/graph/passes/canonicalize_convolution.h"
+#include "ulp/graph/passes/canonicalize_frontend.h"
 #include "ulp/graph/passes/canonicalize_inner.h"
 #include "ulp/graph/passes/canonicalize_shuffle.h"
 #include "ulp/graph/passes/linear_forms.h"
@@ -73,7 +74,9 @@ PassReport canonicalize(Graph& graph) {
     std::string before = label(*node) + ": " + node->target();
     // A node that a rewrite erased comes before the one it was merged into, so it is not met again.
     const char* inner = from_inner(graph, *node);
+    const char* python = inner ? nullptr : from_frontend(graph, *node);
     const char* form = inner                                           ? inner
+                       : python                                        ? python
                        : from_addmm(graph, *node, transposed, report)  ? "aten::linear"
                        : from_matmul(graph, *node, transposed, report) ? "aten::linear"
                        : from_convolution(graph, *node, report)        ? "a plain convolution"

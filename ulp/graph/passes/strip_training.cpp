@@ -56,11 +56,13 @@ bool clamps_again(const Node& node) {
 
 bool does_nothing(const Node& node) {
   if (clamps_again(node)) return true;
-  if (is_dropout(node)) return !node.arg("train").literal.toBool();
+  if (is_dropout(node)) return !node.arg("train").literal.toBool() || number(node.arg("p")) == 0.0;
   if (node.is("aten::alias") || node.is("aten::detach")) return true;
-  if (!node.is("aten::contiguous")) return false;
+  if (!node.is("aten::contiguous") && !node.is("aten::clone")) return false;
   const Value& input = *node.args[0].value;
-  bool nchw = integer(node.arg("memory_format")).value_or(0) == 0;
+  const std::optional<int64_t> format = integer(node.arg("memory_format"));
+  constexpr int64_t kPreserve = 1;  // as at::MemoryFormat counts
+  bool nchw = format.value_or(0) == 0 || (node.is("aten::clone") && format == kPreserve);
   return nchw && is_dense(input) && !may_return_argument(*input.producer);
 }
 
