@@ -128,6 +128,24 @@ struct Bools : torch::nn::Module {
   }
 };
 
+/// A mask of the type of what it multiplies, which autocast lowers.
+struct MaskOfItsType : torch::nn::Module {
+  MaskOfItsType() { fc = register_module("fc", torch::nn::Linear(4, 3)); }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor y = fc(x);
+    return (y > 0).to(y.dtype()) * y;
+  }
+  torch::nn::Linear fc{nullptr};
+};
+
+TEST_F(GraphFile, TypesOfValuesComeBack) {
+  MaskOfItsType model;
+  const std::vector<at::Tensor> inputs{torch::randn({2, 4})};
+  const auto captured = ulp::capture(model, inputs);
+  EXPECT_NE(listing(captured->graph()).find("dtype=dtype(%addmm)"), std::string::npos);
+  expect_same(*captured, *again(*captured), inputs);
+}
+
 TEST_F(GraphFile, BoolsAsNumbersComeBack) {
   torch::manual_seed(1);
   Bools model;

@@ -23,6 +23,13 @@ Argument Argument::by_mode(c10::IValue eval, c10::IValue train) {
   return result;
 }
 
+Argument Argument::dtype_of(Value* value, c10::IValue at_capture) {
+  Argument result(std::move(at_capture));
+  result.kind = Kind::dtype;
+  result.items = {value};
+  return result;
+}
+
 Argument Argument::list(std::vector<Argument> items) {
   Argument result;
   result.kind = Kind::list;

@@ -84,6 +84,7 @@ struct ULP_API Argument {
     batch,     ///< an integer that follows the batch size or a free dimension
     training,  ///< a bool that is the module's training flag (or its negation)
     by_mode,   ///< items[0] in eval mode, items[1] in train mode: an attention's dropout, a whole result
+    dtype,     ///< the type of items[0], a value, which autocast may lower; `literal`: what it was at capture
     list,      ///< a list of arguments (tensor lists, integer lists with batch expressions in them)
     tuple      ///< only in the output node
   };
@@ -100,6 +101,7 @@ struct ULP_API Argument {
   Argument(SizeExpr expr) : kind(Kind::batch), batch(expr) {}  // NOLINT
   static Argument training_flag(bool inverted = false);
   static Argument by_mode(c10::IValue eval, c10::IValue train);
+  static Argument dtype_of(Value* value, c10::IValue at_capture);
   static Argument list(std::vector<Argument> items);
   static Argument tuple(std::vector<Argument> items);
 

@@ -120,6 +120,9 @@ void print(std::ostream& out, const Argument& arg, const SizeNames& names) {
       print(out, arg.items[1], names);
       out << " : ";
       return print(out, arg.items[0], names);
+    case Argument::Kind::dtype:
+      out << "dtype";
+      return items("(", ")");
     case Argument::Kind::list:
       return items("[", "]");
     case Argument::Kind::tuple:

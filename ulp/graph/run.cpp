@@ -109,15 +109,15 @@ c10::IValue copy_of(const c10::IValue& value) {
   return list;
 }
 
-/// An enabled autocast for a run whose casts go to fp32: it is there, and costs nothing.
+/// An enabled autocast to a type; none without one.
 class EnabledAutocast {
  public:
-  EnabledAutocast(c10::DeviceType device, bool on)
-      : device_(device), dtype_(at::autocast::get_autocast_dtype(device)), on_(on) {
+  EnabledAutocast(c10::DeviceType device, std::optional<at::ScalarType> type)
+      : device_(device), dtype_(at::autocast::get_autocast_dtype(device)), on_(type.has_value()) {
     if (!on_) return;
     at::autocast::increment_nesting();
     at::autocast::set_autocast_enabled(device_, true);
-    at::autocast::set_autocast_dtype(device_, at::kFloat);
+    at::autocast::set_autocast_dtype(device_, *type);
   }
   ~EnabledAutocast() {
     if (!on_) return;
@@ -155,7 +155,8 @@ Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, const
   subject.train(options.training);
   // The graph must come out the same under a caller's autocast or NoGradGuard, and must serve both.
   const c10::DeviceType device = inputs.empty() ? at::kCPU : inputs[0].device().type();
-  c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  std::optional<c10::impl::ExcludeDispatchKeyGuard> no_casts;
+  if (!options.autocast || *options.autocast == at::kFloat) no_casts.emplace(c10::autocast_dispatch_keyset);
   at::AutoGradMode grad(true);
   try {
     const EnabledAutocast enabled(device, options.autocast);

@@ -58,6 +58,9 @@ class Verifier {
       fail("graph.verify", "expected a positive denominator, got ", arg.batch.denominator, " at ",
            describe(node));
     }
+    const bool of_value = arg.items.size() == 1 && arg.items[0].is_value() && arg.literal.isInt();
+    if (arg.kind == Argument::Kind::dtype && !of_value)
+      fail("graph.verify", "expected the type of one value, got another argument at ", describe(node));
     for (const Argument& item : arg.items) check_argument(node, item, is_output);
   }
 

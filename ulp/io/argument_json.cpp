@@ -95,6 +95,8 @@ Json argument_to_json(const Argument& argument, const Node& node) {
       return {{"training", !argument.inverted}};
     case Argument::Kind::by_mode:
       return {{"by_mode", items()}};
+    case Argument::Kind::dtype:
+      return {{"dtype", items()}, {"at_capture", literal_to_json(argument.literal, node)}};
     case Argument::Kind::list:
       return {{"list", items()}};
     case Argument::Kind::tuple:
@@ -122,6 +124,13 @@ Argument argument_of(const Json& json, const Known& known, int depth) {
   if (json.contains("training")) return Argument::training_flag(!json.at("training").get<bool>());
   if (json.contains("list")) return Argument::list(items("list"));
   if (json.contains("tuple")) return Argument::tuple(items("tuple"));
+  if (json.contains("dtype")) {
+    const std::vector<Argument> of = items("dtype");
+    const Argument at_capture = literal_of(json.at("at_capture"));
+    if (of.size() != 1 || !of[0].is_value() || !at_capture.literal.isInt())
+      fail(kGraphFile, "expected the type of one value and what it was");
+    return Argument::dtype_of(of[0].value, at_capture.literal);
+  }
   if (!json.contains("by_mode")) return literal_of(json);
   std::vector<Argument> both = items("by_mode");
   if (both.size() != 2) fail(kGraphFile, "expected two arguments by mode, got ", both.size());

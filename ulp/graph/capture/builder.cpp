@@ -252,6 +252,7 @@ class GraphBuilder {
             {&train.calls[place.train].inputs[i], &train_[r].calls[place.train].tensors, &train.sizes, true});
       }
       args.push_back(merger_.merge(seen, leaf, where(call, i, place.eval)));
+      if (in_eval && runs_.lowered) follow_dtype(args.back(), place.eval, i);
     }
     Node* node = graph_->call(functional ? functional_target(call) : call.target, std::move(args));
     node->in_place = functional;
@@ -267,6 +268,28 @@ class GraphBuilder {
     if (!in_eval && runs_.near_train == runs_.near)
       set_metas(node, runs_.train, place.train, runs_.near_train);
     set_scope(*node);
+  }
+
+  /// A type that is lower under autocast was read from a value that is: the latest such value will do.
+  void follow_dtype(Argument& arg, int32_t index, size_t position) const {
+    const Trace &plain = runs_.eval[0].trace, &lowered = *runs_.lowered;
+    const c10::IValue &before = plain.calls[index].inputs[position],
+                      &after = lowered.calls[index].inputs[position];
+    if (!is_dtype(plain.calls[index].schema->arguments()[position])) return;
+    if (!before.isInt() || !after.isInt() || before.toInt() == after.toInt()) return;
+    const auto is = [](const TensorMeta& meta, const c10::IValue& type) {
+      return static_cast<int64_t>(meta.dtype) == type.toInt();
+    };
+    for (int32_t i = index - 1; i >= 0; --i) {
+      const std::vector<TensorMeta>&full = plain.calls[i].metas, &low = lowered.calls[i].metas;
+      for (size_t k = 0; k < std::min(full.size(), low.size()); ++k) {
+        const auto found = values_.find({ValueKey::Kind::call, i, static_cast<int32_t>(k)});
+        const bool alone = found != values_.end() && found->second->producer->outputs().size() == full.size();
+        if (!alone || !is(full[k], before) || !is(low[k], after)) continue;
+        arg = Argument::dtype_of(found->second, before);
+        return;
+      }
+    }
   }
 
   /// The setting of a guard of the model's own: autocast that is on where the caller had none, or off where

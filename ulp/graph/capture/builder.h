@@ -24,6 +24,8 @@ struct Runs {
   size_t near_train = 0;  ///< how many of them are not far
   /// In eval mode at the first batch size under autocast, where it made the same calls.
   std::optional<Trace> under_autocast;
+  /// The same under autocast to bf16, where a call asks for fp32.
+  std::optional<Trace> lowered;
 };
 
 /// The inputs of a graph.

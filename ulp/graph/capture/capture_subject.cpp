@@ -11,6 +11,7 @@
 #include "ulp/graph/capture/check.h"
 #include "ulp/graph/capture/far_runs.h"
 #include "ulp/graph/capture/hooks.h"
+#include "ulp/graph/capture/schema.h"
 #include "ulp/graph/capture/sizes.h"
 #include "ulp/graph/describe.h"
 #include "ulp/graph/graph_module.h"
@@ -41,12 +42,12 @@ bool makes_values_of_its_own(const Run& train, const std::vector<int32_t>& eval_
   return false;
 }
 
-/// What the model makes of a caller's autocast: where it opts out, its calls say so. Nothing for a model that
-/// does other things then, or that cannot run.
+/// What the model makes of a caller's autocast to a type: where it opts out, its calls say so. To fp32 nothing
+/// is cast. Nothing for a model that does other things then, or that cannot run.
 std::optional<Trace> run_under_autocast(const Subject& subject, const std::vector<at::Tensor>& inputs,
-                                        const Trace& plain) {
+                                        const Trace& plain, at::ScalarType type) {
   try {
-    Trace result = trace(subject, inputs, plain.sizes, {.autocast = true});
+    Trace result = trace(subject, inputs, plain.sizes, {.autocast = type});
     if (std::ranges::any_of(plain.calls, &TracedCall::written_back)) resolve(result, subject);
     const bool same =
         std::ranges::equal(result.calls, plain.calls, {}, &TracedCall::target, &TracedCall::target);
@@ -54,6 +55,42 @@ std::optional<Trace> run_under_autocast(const Subject& subject, const std::vecto
   } catch (const Error&) {
     return std::nullopt;
   }
+}
+
+/// A call that returned its argument itself may not do so under autocast: only values that are the same in
+/// both runs stay candidates.
+void keep_common(std::vector<Candidates>& plain, const std::vector<Candidates>& lowered) {
+  for (size_t i = 0; i < std::min(plain.size(), lowered.size()); ++i) {
+    Candidates common = plain[i];
+    std::erase_if(common, [&](const ValueKey& key) { return std::ranges::count(lowered[i], key) == 0; });
+    if (!common.empty()) plain[i] = std::move(common);
+  }
+}
+
+/// The run under autocast to bf16, which also says what the tensors of the plain run are.
+std::optional<Trace> run_lowered(const Subject& subject, const std::vector<at::Tensor>& inputs, Run& plain) {
+  std::optional<Trace> lowered = run_under_autocast(subject, inputs, plain.trace, at::kBFloat16);
+  if (!lowered) return std::nullopt;
+  try {
+    const Resolved resolved = resolve(*lowered, subject);
+    if (resolved.calls.size() != plain.resolved.calls.size()) return std::nullopt;
+    for (size_t i = 0; i < resolved.calls.size(); ++i)
+      keep_common(plain.resolved.calls[i].tensors, resolved.calls[i].tensors);
+    keep_common(plain.resolved.result, resolved.result);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return lowered;
+}
+
+/// Whether a call asks for fp32: the model may have read the type of a value, which autocast lowers.
+bool names_float(const TracedCall& call) {
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (is_dtype(call.schema->arguments()[i]) && call.inputs[i].isInt() &&
+        call.inputs[i].toInt() == static_cast<int64_t>(at::kFloat))
+      return true;
+  }
+  return false;
 }
 
 /// The names of the inputs: those given, or "input", or "input_0", "input_1".
@@ -79,7 +116,8 @@ Runs watch(const Subject& subject, const std::vector<at::Tensor>& examples, cons
             .eval_of_train = {},
             .train = {},
             .near_train = 0,
-            .under_autocast = {}};
+            .under_autocast = {},
+            .lowered = {}};
   const auto run_at = [&](const std::vector<int64_t>& sizes, bool training) {
     return run(subject, resized(examples, open, sizes), open.at(sizes), training);
   };
@@ -99,7 +137,9 @@ Runs watch(const Subject& subject, const std::vector<at::Tensor>& examples, cons
   }
   runs.near_train = runs.train.size();
   runs.under_autocast =
-      run_under_autocast(subject, resized(examples, open, open.example), runs.eval[0].trace);
+      run_under_autocast(subject, resized(examples, open, open.example), runs.eval[0].trace, at::kFloat);
+  if (std::ranges::any_of(runs.eval[0].trace.calls, names_float))
+    runs.lowered = run_lowered(subject, resized(examples, open, open.example), runs.eval[0]);
   return runs;
 }
 
@@ -140,6 +180,10 @@ std::shared_ptr<GraphModule> capture_subject(const Subject& subject, const std::
   if (options.far_sizes) built = build_far(subject, examples, open, inputs, trains, runs, std::move(built));
   std::vector<std::string> notes;
   if (subject.scripted) notes = use_plain_convolutions(*built.graph);
+  if (!runs.lowered && std::ranges::any_of(runs.eval[0].trace.calls, names_float))
+    notes.emplace_back(
+        "under autocast to bfloat16 the model makes other calls, or cannot run: the graph makes those of "
+        "float32");
   auto module = std::make_shared<GraphModule>(built.graph, std::move(notes));
   check_captured(subject, *module, built, runs, options);
   module->train(subject.was_training && trains);

@@ -280,6 +280,7 @@ Built build_far(const Subject& subject, const std::vector<at::Tensor>& examples,
     for (Run& run : *all) give_up_tensors(run.trace);
   }
   if (runs.under_autocast) give_up_tensors(*runs.under_autocast);
+  if (runs.lowered) give_up_tensors(*runs.lowered);
   return FarRuns(subject, examples, open, inputs, trains, runs, std::move(near)).run();
 }
 

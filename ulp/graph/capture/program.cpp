@@ -116,6 +116,8 @@ inline c10::IValue Program::load(const Source& source, Frame& frame) const {
       return frame.training != source.inverted;
     case Source::Kind::by_mode:
       return load(source.items[frame.training], frame);
+    case Source::Kind::dtype:
+      return static_cast<int64_t>(load(source.items[0], frame).toTensor().scalar_type());
     default:
       return load_items(source, frame);
   }

@@ -63,7 +63,7 @@ class Program {
  private:
   /// Where an argument comes from.
   struct Source {
-    enum class Kind : uint8_t { literal, slot, last_use, attribute, batch, training, by_mode, items };
+    enum class Kind : uint8_t { literal, slot, last_use, attribute, batch, training, by_mode, dtype, items };
     enum class Items : uint8_t { tensors, optional_tensors, integers, list, tuple };
     Kind kind = Kind::literal;
     Items form = Items::list;
@@ -72,7 +72,7 @@ class Program {
     SizeExpr batch;
     c10::IValue literal;
     c10::TypePtr element;       ///< of a list of another kind
-    std::vector<Source> items;  ///< by_mode: in eval mode, in train mode
+    std::vector<Source> items;  ///< by_mode: in eval mode, in train mode; dtype: the value
   };
   struct Step {
     const Node* node = nullptr;

@@ -98,6 +98,10 @@ Program::Source Program::compile(const Argument& arg, const c10::Type* type, con
       source.kind = Source::Kind::by_mode;
       for (const Argument& item : arg.items) source.items.push_back(compile(item, type, reader));
       return source;
+    case Argument::Kind::dtype:
+      source.kind = Source::Kind::dtype;
+      source.items.push_back(compile(arg.items.at(0), nullptr, reader));
+      return source;
     default:
       break;
   }

@@ -42,6 +42,12 @@ bool is_random(const c10::FunctionSchema& schema) {
   return handle && handle->hasTag(at::Tag::nondeterministic_seeded);
 }
 
+bool is_dtype(const c10::Argument& argument) {
+  c10::TypePtr type = argument.real_type();
+  if (type->kind() == c10::TypeKind::OptionalType) type = type->containedType(0);
+  return type->kind() == c10::TypeKind::ScalarTypeType;
+}
+
 bool is_tensor_list(const c10::Type& type) {
   return type.kind() == c10::TypeKind::ListType && type.containedType(0)->kind() == c10::TypeKind::TensorType;
 }

@@ -23,6 +23,9 @@ std::string short_name(const std::string& target);
 /// Whether the operator draws random numbers.
 bool is_random(const c10::FunctionSchema& schema);
 
+/// Whether the argument is a data type.
+bool is_dtype(const c10::Argument& argument);
+
 /// Whether results of this type are tensors or lists of them.
 bool is_tensor_list(const c10::Type& type);
 

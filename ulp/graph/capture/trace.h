@@ -94,7 +94,8 @@ struct Subject {
 /// How a model is run.
 struct TraceOptions {
   bool training = false;
-  bool autocast = false;  ///< under an enabled autocast, else under none, whatever the caller's is
+  /// Under an autocast to this type, else under none, whatever the caller's is.
+  std::optional<at::ScalarType> autocast = std::nullopt;
   Keep keep = Keep::nothing;
 };
 

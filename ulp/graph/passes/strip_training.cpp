@@ -8,7 +8,8 @@ namespace ulp::graph {
 
 namespace {
 
-/// Flags and numbers that follow the mode become what they are in eval mode.
+/// Flags and numbers that follow the mode become what they are in eval mode, and types that autocast lowers
+/// what they are without it.
 int freeze_flags(std::vector<Argument>& args) {
   int count = 0;
   for (Argument& arg : args) {
@@ -17,6 +18,8 @@ int freeze_flags(std::vector<Argument>& args) {
       arg = Argument(c10::IValue(arg.inverted));
     } else if (arg.kind == Argument::Kind::by_mode) {
       arg = Argument(arg.items.front());
+    } else if (arg.kind == Argument::Kind::dtype) {
+      arg = Argument(arg.literal);
     } else {
       continue;
     }
