@@ -221,6 +221,30 @@ TEST(ExportOnnx, ResultsThatAreInputsGetNamesOfTheirOwn) {
   EXPECT_NE(model.outputs.at(0).name, model.inputs.at(0).name);
 }
 
+/// A result of two parts, of which eval mode has the first.
+struct OnnxParts {
+  at::Tensor scores, auxiliary;
+  ULP_TENSOR_FIELDS(scores, auxiliary)
+};
+
+TEST(ExportOnnx, LeavesOutResultsOfTrainModeAlone) {
+  struct Net : torch::nn::Module {
+    Net() { fc = register_module("fc", torch::nn::Linear(4, 3)); }
+    OnnxParts forward(const at::Tensor& x) {
+      OnnxParts result;
+      result.scores = fc(x);
+      if (is_training()) result.auxiliary = result.scores.tanh();
+      return result;
+    }
+    torch::nn::Linear fc{nullptr};
+  } net;
+  const auto captured = capture(net, {torch::randn({2, 4})});
+  const ReadModel model = read_onnx(export_onnx(*captured));
+  expect_sound(model);
+  ASSERT_EQ(model.outputs.size(), 1U);
+  EXPECT_EQ(model.outputs[0].name, "scores");
+}
+
 TEST(ExportOnnx, NamesWhatHasNoForm) {
   auto net = std::make_shared<OnnxNet>();
   net->body = [](const at::Tensor& x) { return torch::digamma(torch::lgamma(x)); };

@@ -313,6 +313,47 @@ TEST(Canonicalize, CallsOfTheFrontendAreThoseOfPython) {
     EXPECT_EQ(targets.at(1), "aten::pad");
 }
 
+/// A struct whose second part train mode has alone, as Inception and segmentation networks do.
+struct WithAuxiliary {
+  at::Tensor output, auxiliary;
+  ULP_TENSOR_FIELDS(output, auxiliary)
+};
+
+struct AuxiliaryNet : nn::Module {
+  AuxiliaryNet() {
+    body = register_module("body", nn::Conv2d(nn::Conv2dOptions(3, 8, 3)));
+    head = register_module("head", nn::Conv2d(nn::Conv2dOptions(8, 4, 1)));
+    side = register_module("side", nn::Conv2d(nn::Conv2dOptions(8, 4, 1)));
+  }
+  WithAuxiliary forward(const at::Tensor& x) {
+    const at::Tensor y = torch::relu(body(x));
+    WithAuxiliary result;
+    if (is_training()) result.auxiliary = side(torch::avg_pool2d(y, 2)).mean({2, 3});
+    result.output = head(y).mean({2, 3});
+    return result;
+  }
+  nn::Conv2d body{nullptr}, head{nullptr}, side{nullptr};
+};
+
+TEST(StripTraining, TakesAwayWhatPassesMadeForTrainModeAlone) {
+  AuxiliaryNet model;
+  const auto captured = ulp::capture(model, {torch::randn({2, 3, 12, 12})});
+  for (const auto& node : captured->graph().nodes()) {
+    if (node->train_only) EXPECT_TRUE(node->output()->meta) << node->name();
+  }
+  const auto graph = captured->graph().clone();
+  canonicalize(*graph);
+  strip_training(*graph);
+  graph->verify();
+  EXPECT_EQ(test::count(*graph, "aten::adaptive_avg_pool2d"), 1);
+  EXPECT_EQ(test::count(*graph, "aten::avg_pool2d"), 0);
+  GraphModule module(graph);
+  module.eval();
+  model.eval();
+  const at::Tensor x = torch::randn({3, 3, 12, 12});
+  EXPECT_TRUE(module.forward_all({x}).at(0).allclose(model.forward(x).output, 0, 1e-6));
+}
+
 TEST(Canonicalize, FilledTensorsThatAreLargerThanWhatReadsThemStay) {
   const std::vector<std::string> targets = plain_targets([](const at::Tensor& x) {
     return torch::empty_like(x).fill_(2.0) * x.sum(1, /*keepdim=*/true);  // the result is as large as x

@@ -171,6 +171,47 @@ TEST(WrittenViews, WhatCannotBeUndoneIsRefused) {
       view);
 }
 
+TEST(WrittenViews, MasksWhoseRowsFollowTheBatch) {
+  const auto ones = [](const Tensor& x) { return torch::ones({x.size(0), x.size(1), x.size(2)}); };
+  const std::vector<std::function<void(Tensor&)>> parts = {
+      [](Tensor& mask) {
+        mask.index_put_({Slice(), Slice(0, 3)}, 0.0);
+      },
+      [](Tensor& mask) { mask.slice(1, 0, 3).fill_(0.5); },
+      [](Tensor& mask) { mask.slice(1, 0, 3).zero_(); },
+      [](Tensor& mask) {
+        mask.index_put_({Slice(), Slice(0, 3)}, torch::zeros({1}));
+      },
+      [](Tensor& mask) { mask.select(1, 1).mul_(3); },
+      [](Tensor& mask) { mask.slice(1, 0, 3) = 0.0 * mask.slice(1, 0, 3) + 0; }};
+  for (const auto& part : parts) {
+    for (const bool like : {false, true}) {
+      const auto module = expect_captured([&](Net& net, const Tensor& x) {
+        Tensor mask = like ? torch::ones_like(x) : ones(x);
+        part(mask);
+        return net.layer(x) * mask;
+      });
+      for (const auto& [name, attribute] : module->graph().attributes())
+        EXPECT_LT(attribute.tensor.dim(), 3) << name;
+    }
+  }
+  expect_captured([](Net& net, const Tensor& x) {
+    Tensor mask = torch::empty({x.size(0), 4, 6});
+    mask.slice(1, 0, 2).fill_(1);
+    mask.slice(1, 2).fill_(0.25);
+    return net.layer(x) * mask;
+  });
+}
+
+TEST(WrittenViews, MasksOfOneSizeStayConstants) {
+  const auto module = expect_captured([](Net& net, const Tensor& x) {
+    Tensor mask = torch::ones({4, 6});
+    mask.slice(0, 0, 3).fill_(0);
+    return net.layer(x) * mask;
+  });
+  EXPECT_EQ(test::count(module->graph(), "aten::slice_scatter"), 0);
+}
+
 TEST(WrittenViews, WritesThatAutogradDoesNotSeeAreRefused) {
   // LibTorch keeps the gradient of what was there before; values in a graph have that of what made them.
   expect_refused(

@@ -143,6 +143,18 @@ TEST(Norms, LocalResponseOfImagesAndSequences) {
   }
 }
 
+TEST(Sampled, GatedUnitsAndPartsSetToZero) {
+  expect_sampled([](const Tensor& x) { return at::glu(x, 1); }, {6, 5, 7});
+  expect_sampled([](const Tensor& x) { return at::glu(x, -1); }, {3, 8});
+  expect_sampled(
+      [](const Tensor& x) {
+        Tensor mask = torch::ones({x.size(0), x.size(1), x.size(2)});
+        mask.slice(1, 0, 2).zero_();
+        return x * mask;
+      },
+      {5, 7});
+}
+
 TEST(Norms, RootMeanSquare) {
   auto net = std::make_shared<Net>();
   const Tensor weight = net->register_parameter("weight", torch::rand({6}) + 0.5);

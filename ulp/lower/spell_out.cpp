@@ -89,6 +89,24 @@ void addmm(Graph& graph, Node& node) {
   graph.retarget(&node, "aten::add.Tensor", {scaled, product, alpha});
 }
 
+/// The first half of the channels, times the sigmoid of the second one.
+void glu(Graph& graph, Node& node) {
+  const graph::Value* x = node.args.at(0).value;
+  const std::optional<int64_t> given = graph::integer(node.arg("dim"));
+  if (x == nullptr || !x->meta || !given) return;
+  const auto rank = static_cast<int64_t>(x->meta->sizes.size());
+  const int64_t dim = *given < 0 ? *given + rank : *given;
+  const graph::SizeExpr& size = x->meta->sizes.at(static_cast<size_t>(dim));
+  if (dim == 0 || !size.constant()) return;
+  const Writer write(graph, node);
+  const auto part = [&](int64_t begin, int64_t end) {
+    return write("aten::slice.Tensor",
+                 {node.args[0], literal(dim), literal(begin), literal(end), literal(1)});
+  };
+  const Argument gate = write("aten::sigmoid", {part(size.offset / 2, size.offset)});
+  graph.retarget(&node, "aten::mul.Tensor", {part(0, size.offset / 2), gate});
+}
+
 /// x / sqrt(mean(x^2) + eps) [weight] over the last dimensions.
 void rms_norm(Graph& graph, Node& node) {
   const std::optional<std::vector<int64_t>> shape = graph::integers(node.arg("normalized_shape"));
@@ -226,6 +244,7 @@ void spell_out(Graph& graph) {
     if (node->is("aten::cosine_similarity")) cosine_similarity(graph, *node);
     if (node->is("aten::addmm")) addmm(graph, *node);
     if (node->is("aten::rms_norm")) rms_norm(graph, *node);
+    if (node->is("aten::glu")) glu(graph, *node);
     if (node->is("aten::cdist") || node->is("aten::_cdist_forward")) cdist(graph, *node);
     if (node->is("aten::copy")) copy(graph, *node);
     if (node->is("aten::lstm_cell")) lstm_cell(graph, *node);

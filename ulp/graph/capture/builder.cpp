@@ -211,8 +211,8 @@ class GraphBuilder {
       if (tensor.sizes() == seen[0].sizes() && tensor.scalar_type() == seen[0].scalar_type() &&
           (tensor.is_same(seen[0]) || torch::equal(tensor, seen[0])))
         continue;
-      fail("graph.capture", where,
-           " is a tensor made outside of recorded operations, and it changes between runs");
+      throw ChangedConstant("[graph.capture] " + where +
+                            " is a tensor made outside of recorded operations, and it changes between runs");
     }
     std::string name = "_constant" + std::to_string(constants_++);
     graph_->set_attribute(name, {Attribute::Kind::constant, seen.back()});

@@ -161,9 +161,28 @@ std::vector<std::string> use_plain_convolutions(Graph& graph) {
   return notes;
 }
 
+/// The runs and their graph.
+struct Watched {
+  Runs runs;
+  Built built;
+};
+
+Watched watch_and_build(Subject& subject, const std::vector<at::Tensor>& examples, const OpenSizes& open,
+                        const Inputs& inputs, bool trains) {
+  try {
+    Runs runs = watch(subject, examples, open, trains);
+    Built built = build(subject, runs, inputs);
+    return {std::move(runs), std::move(built)};
+  } catch (const ChangedConstant&) {
+    if (subject.keeps_written_constants) throw;
+  }
+  subject.keeps_written_constants = true;
+  return watch_and_build(subject, examples, open, inputs, trains);
+}
+
 }  // namespace
 
-std::shared_ptr<GraphModule> capture_subject(const Subject& subject, const std::vector<at::Tensor>& examples,
+std::shared_ptr<GraphModule> capture_subject(Subject subject, const std::vector<at::Tensor>& examples,
                                              const CaptureOptions& options) {
   const libtorch::PlainKernels recorded;
   const std::vector<std::string> names = names_of(examples.size(), options);
@@ -172,9 +191,8 @@ std::shared_ptr<GraphModule> capture_subject(const Subject& subject, const std::
   }
   const OpenSizes open = open_sizes(examples, options);
   const bool trains = options.modes == Modes::both;
-  Runs runs = watch(subject, examples, open, trains);
   const Inputs inputs{names, open.batch_dims, open.free};
-  Built built = build(subject, runs, inputs);
+  auto [runs, built] = watch_and_build(subject, examples, open, inputs, trains);
   refuse_hooks(runs.eval[0].trace, built.eval);
   refuse_hooks(runs.train[0].trace, built.train);
   if (options.far_sizes) built = build_far(subject, examples, open, inputs, trains, runs, std::move(built));

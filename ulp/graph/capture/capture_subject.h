@@ -9,7 +9,7 @@
 
 namespace ulp::graph {
 
-std::shared_ptr<GraphModule> capture_subject(const Subject& subject, const std::vector<at::Tensor>& examples,
+std::shared_ptr<GraphModule> capture_subject(Subject subject, const std::vector<at::Tensor>& examples,
                                              const CaptureOptions& options);
 
 }  // namespace ulp::graph

@@ -20,6 +20,16 @@ struct GradFns {
 
 namespace {
 
+/// The tensor's autograd node. Null for none, and where LibTorch has no answer: views that were made without
+/// autograd and are written with it, whose use the call itself refuses.
+GradFns::GradFn grad_fn_of(const at::Tensor& tensor) {
+  try {
+    return tensor.grad_fn();
+  } catch (const c10::Error&) {
+    return nullptr;
+  }
+}
+
 /// The call that set a hook there; null for none.
 const char* hook_on(torch::autograd::Node& grad_fn) {
   const auto& kept = grad_fn.retains_grad_hooks();
@@ -49,9 +59,10 @@ std::shared_ptr<const GradFns> grad_fns_of(const std::vector<c10::IValue>& outpu
   std::shared_ptr<GradFns> result;
   for (const c10::IValue& output : outputs) {
     for_each_tensor(output, [&](const at::Tensor& tensor) {
-      if (!tensor.defined() || !tensor.grad_fn()) return;
+      const GradFns::GradFn grad_fn = tensor.defined() ? grad_fn_of(tensor) : nullptr;
+      if (!grad_fn) return;
       if (!result) result = std::make_shared<GradFns>();
-      result->nodes.push_back(tensor.grad_fn());
+      result->nodes.push_back(grad_fn);
     });
   }
   return result;
@@ -61,16 +72,19 @@ std::string custom_function_behind(const c10::IValue& value, const Trace& trace)
   constexpr std::string_view kCustom = "CppNode<";
   std::string found;
   for_each_tensor(value, [&](const at::Tensor& tensor) {
-    if (!found.empty() || !tensor.defined() || !tensor.requires_grad() || !tensor.grad_fn()) return;
-    const std::string name = tensor.grad_fn()->name();
+    if (!found.empty() || !tensor.defined() || !tensor.requires_grad()) return;
+    const GradFns::GradFn grad_fn = grad_fn_of(tensor);
+    if (!grad_fn) return;
+    const std::string name = grad_fn->name();
     const size_t begin = name.find(kCustom), end = name.rfind('>');
     if (begin == std::string::npos || end == std::string::npos || end < begin) return;
     const auto gave = [&](const TracedCall& call) {
-      return call.grad_fns &&
-             std::ranges::find(call.grad_fns->nodes, tensor.grad_fn()) != call.grad_fns->nodes.end();
+      return call.grad_fns && std::ranges::find(call.grad_fns->nodes, grad_fn) != call.grad_fns->nodes.end();
     };
-    if (std::ranges::none_of(trace.calls, gave))
+    if (std::ranges::none_of(trace.calls, gave)) {
       found = name.substr(begin + kCustom.size(), end - begin - kCustom.size());
+      while (found.ends_with(' ')) found.pop_back();
+    }
   });
   return found;
 }

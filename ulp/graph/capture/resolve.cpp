@@ -184,13 +184,15 @@ class Resolver {
     State& seen = state(tensor);
     if (seen.stale_by >= 0) {
       // torch::tensor({1, 2}) fills a tensor through views: what depends on nothing is a constant.
-      if (memory(tensor).origin == Origin::constants)
+      const bool constant = memory(tensor).origin == Origin::constants;
+      if (constant && (!subject_.keeps_written_constants || !elements))
         return elements ? make_constant(tensor, call, leaf) : seen.keys;
       throw StaleRead{memory_key(tensor), "in-place " + trace_.calls[seen.stale_by].target +
                                               " wrote through a view of " + describe(seen.keys) + ", which " +
                                               reader + " reads afterwards; use an out-of-place operation"};
     }
-    if (seen.unwritten && elements) return make_constant(tensor, call, leaf);
+    if (seen.unwritten && elements && !subject_.keeps_written_constants)
+      return make_constant(tensor, call, leaf);
     return seen.keys;
   }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "ulp/base/error.h"
 #include "ulp/graph/capture/trace.h"
 
 namespace ulp::graph {
@@ -17,6 +18,12 @@ struct ValueKey {
   int32_t index = 0;
   int32_t element = 0;
   auto operator<=>(const ValueKey&) const = default;
+};
+
+/// A tensor that is a constant in each run is not the same in all of them.
+class ChangedConstant : public Error {
+ public:
+  using Error::Error;
 };
 
 /// The values a tensor may stand for: several when an op returned its argument itself (dropout in eval mode,

@@ -89,6 +89,9 @@ struct Subject {
   std::function<void()> restore_mode;  ///< gives each submodule back the mode it had
   bool was_training = true;            ///< the root's mode
   bool scripted = false;               ///< from TorchScript
+  /// What forward makes of numbers alone stays calls where it writes through views, else it is a constant. So
+  /// what it makes may follow the sizes.
+  bool keeps_written_constants = false;
 };
 
 /// How a model is run.

@@ -59,6 +59,12 @@ const char* from_fill(Graph& graph, Node& node) {
   return made;
 }
 
+const char* from_zero(Graph& graph, Node& node) {
+  if (!node.is("aten::zero")) return nullptr;
+  graph.retarget(&node, "aten::fill.Scalar", {node.args[0], c10::IValue(int64_t{0})});
+  return "aten::fill.Scalar";
+}
+
 const char* from_pad(Graph& graph, Node& node) {
   if (!node.is("aten::_pad_enum")) return nullptr;
   // As at::padding_mode counts them.
@@ -111,7 +117,7 @@ const char* from_clamp(Graph& graph, Node& node) {
 }  // namespace
 
 const char* from_frontend(Graph& graph, Node& node) {
-  for (const auto form : {from_fill, from_pad, from_norm, from_scalar_tensor, from_clamp}) {
+  for (const auto form : {from_zero, from_fill, from_pad, from_norm, from_scalar_tensor, from_clamp}) {
     if (const char* made = form(graph, node)) return made;
   }
   return nullptr;

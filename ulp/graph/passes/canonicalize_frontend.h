@@ -7,7 +7,7 @@ namespace ulp::graph {
 
 /// A call that torch::nn and the operators of at::Tensor make -> what Python and torch.export write for it:
 /// - `1.0 - x` and `1.0 / x` (empty_like and fill) -> the operator with a constant of no dimensions;
-/// - _pad_enum -> pad; norm -> linalg_vector_norm;
+/// - zero -> fill; _pad_enum -> pad; norm -> linalg_vector_norm;
 /// - scalar_tensor of a number -> a constant; clamp between tensors -> maximum and minimum.
 /// The results have the same bits. Returns what it made; null where the call is another one. The node may be
 /// gone then.

@@ -1,5 +1,8 @@
 #include <ATen/core/function_schema.h>
 
+#include <algorithm>
+#include <unordered_set>
+
 #include "ulp/graph/fusion/activation_of.h"
 #include "ulp/graph/passes/pass.h"
 #include "ulp/graph/passes/pattern.h"
@@ -69,12 +72,31 @@ bool does_nothing(const Node& node) {
   return nchw && is_dense(input) && !may_return_argument(*input.producer);
 }
 
+/// What only train mode reads runs in train mode only, whichever pass has made it.
+void mark_train_only(Graph& graph) {
+  std::unordered_set<const Value*> read, read_in_eval;
+  for (auto it = graph.nodes().rbegin(); it != graph.nodes().rend(); ++it) {
+    Node& node = **it;
+    const auto among = [&](const std::unordered_set<const Value*>& values) {
+      return std::ranges::any_of(node.outputs(),
+                                 [&](const auto& output) { return values.contains(output.get()); });
+    };
+    if (node.kind() == Node::Kind::call && !node.has_effect() && among(read) && !among(read_in_eval))
+      node.train_only = true;
+    for (const Value* value : node.reads()) {
+      read.insert(value);
+      if (!node.train_only) read_in_eval.insert(value);
+    }
+  }
+}
+
 }  // namespace
 
 PassReport strip_training(Graph& graph) {
   PassReport report{"strip_training", {}, {}};
   if (Node* output = graph.output_node(); output != nullptr && freeze_flags(output->args))
     report.changes.push_back("the result fixed to that of eval mode");
+  mark_train_only(graph);
   std::vector<Node*> nodes;
   for (const auto& node : graph.nodes()) nodes.push_back(node.get());
   for (Node*& node : nodes) {
