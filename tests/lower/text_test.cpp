@@ -220,6 +220,40 @@ TEST(Text, CodedWeightsGiveTheGraphsNumbersAndSmallFiles) {
   }
 }
 
+/// Words and the embeddings of their places, which are looked up by numbers that forward makes.
+struct PlacedWords : torch::nn::Module {
+  PlacedWords() {
+    words = register_module("words", torch::nn::Embedding(50, 32));
+    places = register_module("places", torch::nn::Embedding(16, 32));
+    head = register_module("head", torch::nn::Linear(32, 50));
+  }
+  at::Tensor forward(const at::Tensor& ids) {
+    return head(words(ids) + places(torch::arange(ids.size(1), torch::kLong)));
+  }
+  torch::nn::Embedding words{nullptr}, places{nullptr};
+  torch::nn::Linear head{nullptr};
+};
+
+TEST(Text, CodedTablesOfPlacesAreNumbersOfTheEngine) {
+  const torch::NoGradGuard no_grad;
+  PlacedWords model;
+  const at::Tensor ids = torch::randint(50, {3, 7});
+  const auto captured = ulp::capture(model, {ids});
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    captured->to(type);
+    for (const quant::WeightOptions& options :
+         {quant::WeightOptions{}, quant::WeightOptions{.bits = 4, .group = 16}}) {
+      const auto quantized = quant::quantize_weights(captured, options);
+      const runtime::Plan plan = lower(*quantized);
+      EXPECT_EQ(plan.steps.front().op, runtime::Op::embedding);
+      runtime::Engine engine(plan);
+      const at::Tensor expected = quantized->forward(ids).to(at::kFloat);
+      const double bound = type == at::kFloat ? rounding_bound(plan, kF32, kF32) : 0.02;
+      EXPECT_LE(relative_error(run_engine(engine, ids), expected), bound) << listing(plan);
+    }
+  }
+}
+
 TEST(Text, AComparisonThatIsNoMaskOfAttentionGivesZerosAndOnes) {
   const torch::NoGradGuard no_grad;
   const at::Tensor x = torch::randint(0, 2, {2, 3, 4}).to(at::kFloat);

@@ -176,6 +176,59 @@ TEST(QuantizeWeights, ProductsWithStoredMatricesAreLayers) {
   }
 }
 
+/// A language model in bf16, which makes a tensor of its type in forward.
+struct NarrowModel : torch::nn::Module {
+  NarrowModel() {
+    words = register_module("words", torch::nn::Embedding(20, 32));
+    first = register_module("first", torch::nn::Linear(32, 64));
+    second = register_module("second", torch::nn::Linear(64, 8));
+  }
+  at::Tensor forward(const at::Tensor& ids) {
+    const at::Tensor x = words(ids);
+    const at::Tensor half = torch::full({x.size(0), 1, 1}, 0.5, x.options());
+    return second(torch::relu(first(x)) * half);
+  }
+  torch::nn::Embedding words{nullptr};
+  torch::nn::Linear first{nullptr}, second{nullptr};
+};
+
+TEST(QuantizeWeights, ModelsOf16BitsRunInTheirType) {
+  const at::NoGradGuard no_grad;
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    torch::manual_seed(8);
+    NarrowModel model;
+    model.to(type);
+    const at::Tensor ids = torch::randint(20, {4, 6});
+    const auto captured = capture(model, {ids});
+    for (const WeightOptions& options : {WeightOptions{}, WeightOptions{.bits = 4, .group = 16}}) {
+      const auto quantized = quantize_weights(captured, options);
+      const at::Tensor got = quantized->forward(ids), want = model.forward(ids);
+      EXPECT_EQ(got.scalar_type(), type);
+      const double bound = options.bits == 8 ? 0.05 : 0.5;
+      EXPECT_LT((got - want).abs().max().item<double>(), bound * want.abs().max().item<double>());
+    }
+  }
+}
+
+TEST(QuantizeWeights, GraphsOf16BitsAreConvertedWhole) {
+  const at::NoGradGuard no_grad;
+  NarrowModel model;
+  model.to(at::kBFloat16);
+  const at::Tensor ids = torch::randint(20, {4, 6});
+  const auto captured = capture(model, {ids});
+  EXPECT_SAYS(ulp::test::error_of([&] { prepare(captured, Recipe::x86_int8()); }),
+              "convert the graph with to(torch::kFloat) first");
+  captured->to(torch::kFloat);  // the tensors are those of the model
+  EXPECT_EQ(captured->forward(ids).scalar_type(), at::kFloat);
+  EXPECT_TRUE(captured->forward(ids).equal(model.forward(ids)));
+  for (const auto& node : captured->graph().nodes()) {
+    for (const auto& output : node->outputs()) {
+      if (output->meta) EXPECT_NE(output->meta->dtype, at::kBFloat16) << node->name();
+    }
+  }
+  EXPECT_NO_THROW(prepare(captured, Recipe::x86_int8()));
+}
+
 TEST(QuantizeWeights, SkipsAndRefuses) {
   graph::PassReport report;
   quantize_weights(captured_bert(64, 96), {.embeddings = false, .skip_modules = {"bert.encoder"}}, &report);

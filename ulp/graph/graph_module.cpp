@@ -6,6 +6,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/program.h"
+#include "ulp/graph/capture/schema.h"
 #include "ulp/graph/executor.h"
 #include "ulp/libtorch/tensor_module.h"
 
@@ -64,6 +65,18 @@ std::vector<std::pair<at::Tensor, at::Tensor>> integer_tensors(const Graph& grap
     const at::Tensor& tensor = attribute.tensor;
     if (attribute.kind != Attribute::Kind::constant && !tensor.is_floating_point() && !tensor.is_complex())
       found.emplace_back(tensor, tensor.variable_data());
+  }
+  return found;
+}
+
+/// The type of 16 bits that the parameters have, if they all have one.
+std::optional<torch::Dtype> narrow_type(const Graph& graph) {
+  std::optional<torch::Dtype> found;
+  for (const auto& [name, attribute] : graph.attributes()) {
+    if (attribute.kind != Attribute::Kind::parameter || !attribute.tensor.is_floating_point()) continue;
+    const torch::Dtype type = attribute.tensor.scalar_type();
+    if (c10::elementSize(type) != 2 || (found && *found != type)) return std::nullopt;
+    found = type;
   }
   return found;
 }
@@ -154,6 +167,20 @@ std::vector<at::Tensor> GraphModule::forward_all(const std::vector<at::Tensor>& 
   return result;
 }
 
+void GraphModule::widen_types(torch::Dtype from, torch::Dtype to) {
+  const auto widen = [&](c10::IValue& literal, const c10::Argument& wanted) {
+    if (is_dtype(wanted) && literal.isInt() && literal.toInt() == static_cast<int64_t>(from))
+      literal = static_cast<int64_t>(to);
+  };
+  for (const auto& node : graph_->nodes()) {
+    for (size_t i = 0; node->kind() == Node::Kind::call && i < node->args.size(); ++i)
+      widen(node->args[i].literal, node->schema().arguments()[i]);
+    for (const auto& output : node->outputs()) {
+      if (output->meta && output->meta->dtype == from) output->meta->dtype = to;
+    }
+  }
+}
+
 void GraphModule::move_constants(std::optional<torch::Device> device, std::optional<torch::Dtype> dtype) {
   for (const auto& [name, attribute] : graph_->attributes()) {
     if (attribute.kind != Attribute::Kind::constant) continue;
@@ -163,16 +190,17 @@ void GraphModule::move_constants(std::optional<torch::Device> device, std::optio
     if (dtype && tensor.is_floating_point()) options = options.dtype(*dtype);
     tensor.set_data(tensor.to(options));
   }
-  if (!device) return;
   for (const auto& node : graph_->nodes()) {
     for (Argument& arg : node->args) {
-      if (arg.kind == Argument::Kind::literal && arg.literal.isDevice()) arg.literal = *device;
+      if (device && arg.kind == Argument::Kind::literal && arg.literal.isDevice()) arg.literal = *device;
     }
   }
   recompile();
 }
 
 void GraphModule::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
+  if (const auto narrow = narrow_type(*graph_); narrow && c10::elementSize(dtype) > c10::elementSize(*narrow))
+    widen_types(*narrow, dtype);
   const auto integers = integer_tensors(*graph_);
   torch::nn::Module::to(device, dtype, non_blocking);
   for (const auto& [tensor, before] : integers) tensor.set_data(before.to(device, non_blocking));
@@ -180,6 +208,8 @@ void GraphModule::to(torch::Device device, torch::Dtype dtype, bool non_blocking
 }
 
 void GraphModule::to(torch::Dtype dtype, bool non_blocking) {
+  if (const auto narrow = narrow_type(*graph_); narrow && c10::elementSize(dtype) > c10::elementSize(*narrow))
+    widen_types(*narrow, dtype);
   const auto integers = integer_tensors(*graph_);
   torch::nn::Module::to(dtype, non_blocking);
   for (const auto& [tensor, before] : integers) tensor.set_data(before);

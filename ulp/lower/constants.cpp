@@ -32,12 +32,13 @@ bool is_fixed(const Argument& argument) {
 /// Numbers of a layer whose codes are what the layer wants.
 bool is_weight(const Node& node) {
   if (node.is("ulp::dequantize_weight")) return true;
+  if (node.is("aten::to")) return node.args[0].is_value() && is_weight(*node.args[0].value->producer);
   return node.is("ulp::dequantize") && node.args[0].is_value() &&
          node.args[0].value->producer->kind() == Node::Kind::attribute;
 }
 
 /// Values that depend on nothing but attributes, in order of execution. Weights are none of them, but what a layer makes
-/// of them and of fixed numbers is.
+/// of them and of fixed numbers is, as the embeddings of positions are.
 std::unordered_set<const Value*> fixed_values(const Graph& graph) {
   const WrittenState written(graph);
   std::unordered_set<const Value*> fixed, weights;
@@ -46,10 +47,11 @@ std::unordered_set<const Value*> fixed_values(const Graph& graph) {
     const std::vector<Value*> reads = node->reads();
     const auto known = [&](const Value* value) { return fixed.contains(value) || weights.contains(value); };
     const auto of_weights = [&](const Value* value) { return weights.contains(value); };
-    const bool computed = node->kind() == Node::Kind::call && !node->has_effect() &&
-                          !written.touches(*node) && !node->is("ulp::from_position") &&
-                          std::ranges::all_of(node->args, is_fixed) && std::ranges::all_of(reads, known) &&
-                          (reads.empty() || !of_weights(reads[0]));
+    const bool computed =
+        node->kind() == Node::Kind::call && !node->has_effect() && !written.touches(*node) &&
+        !node->is("ulp::from_position") && std::ranges::all_of(node->args, is_fixed) &&
+        std::ranges::all_of(reads, known) &&
+        (reads.empty() || !of_weights(reads[0]) || node->is("aten::embedding") || is_weight(*node));
     if (!attribute && !computed) continue;
     for (const auto& value : node->outputs()) (is_weight(*node) ? weights : fixed).insert(value.get());
   }

@@ -185,8 +185,11 @@ bool is_identity(const Node& node) {
   }
   const Value& x = *first_value(node);
   const Value& y = *node.output();
-  if (node.is("aten::to") || node.is("aten::_to_copy"))
-    return same_sizes(x, y) && x.meta->dtype == y.meta->dtype;
+  if (node.is("aten::to") || node.is("aten::_to_copy")) {
+    // Codes are read as they are, also where the model made 16 bits of their numbers.
+    const bool of_codes = x.producer != nullptr && x.producer->is("ulp::dequantize_weight");
+    return same_sizes(x, y) && (x.meta->dtype == y.meta->dtype || of_codes);
+  }
   if (!same_sizes(x, y)) return false;
   // `x[:, 1:]` of a scripted model first takes all of the batch.
   if (one_of(node.op(), {"aten::slice", "aten::narrow"})) return takes_all(node, x);

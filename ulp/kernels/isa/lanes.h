@@ -111,7 +111,8 @@ ULP_LANES void keep_first(Lanes& x, int64_t n) {
 ULP_LANES void take_larger(Lanes& largest, const Lanes& x) {
 #pragma GCC unroll 4
   for (int p = 0; p < Lanes::kParts; ++p)
-    largest.part[p] = (x.part[p] > largest.part[p]) | (x.part[p] != x.part[p]) ? x.part[p] : largest.part[p];
+    largest.part[p] =
+        ((x.part[p] > largest.part[p]) | (x.part[p] != x.part[p])) ? x.part[p] : largest.part[p];
 }
 
 ULP_LANES void add(Lanes& sums, const Lanes& x) {

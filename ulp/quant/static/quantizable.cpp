@@ -72,9 +72,10 @@ std::string layer_obstacle(const Graph& graph, const Node& layer) {
   const Argument &weight = layer.arg("weight"), &bias = layer.arg("bias");
   const at::Tensor values = weight.is_value() ? graph.attribute_tensor(weight.value) : at::Tensor();
   if (!values.defined()) return "its weight is computed, not stored";
-  if (values.scalar_type() != at::kFloat) return "its weight is not float32";
+  const std::string convert = "; convert the graph with to(torch::kFloat) first";
+  if (values.scalar_type() != at::kFloat) return "its weight is not float32" + convert;
   const auto& meta = layer.args[0].value->meta;
-  if (meta && meta->dtype != at::kFloat) return "its input is not float32";
+  if (meta && meta->dtype != at::kFloat) return "its input is not float32" + convert;
   if (!bias.is_none() && !graph.attribute_tensor(bias.value).defined())
     return "its bias is computed, not stored";
   return "";

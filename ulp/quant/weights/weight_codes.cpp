@@ -64,7 +64,14 @@ Value* WeightCoder::decoded(Graph& graph, Node* layer) {
                  layer);
   node->scope = layer->scope;
   node->output()->meta = weight->meta;
-  return made = node->output();
+  const at::ScalarType type = graph.attribute_tensor(weight).scalar_type();
+  if (type == at::kFloat) return made = node->output();
+  // Layers of 16 bits read weights of 16 bits.
+  if (node->output()->meta) node->output()->meta->dtype = at::kFloat;
+  Node* narrow = graph.call("aten::to.dtype", {node->output(), c10::IValue(type)}, layer);
+  narrow->scope = layer->scope;
+  narrow->output()->meta = weight->meta;
+  return made = narrow->output();
 }
 
 std::shared_ptr<graph::GraphModule> read_weight_codes(const std::shared_ptr<graph::GraphModule>& captured,
