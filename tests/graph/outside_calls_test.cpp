@@ -133,4 +133,77 @@ TEST(OutsideCalls, AFunctionThatHandsItsArgumentOnIsRefused) {
   }
 }
 
+/// x sigmoid(x), which keeps x alone for its gradient. `Wrong`: the gradient of another function.
+template <bool Wrong>
+struct SavingSwish : torch::autograd::Function<SavingSwish<Wrong>> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x});
+    const at::Tensor gate = torch::sigmoid(x);
+    return x * gate;
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const at::Tensor x = context->get_saved_variables()[0], gate = torch::sigmoid(x);
+    return {gradients[0] * (Wrong ? gate : gate * (1 + x * (1 - gate)))};
+  }
+};
+
+/// The sign, with the gradient of a straight line.
+struct StraightSign : torch::autograd::Function<StraightSign> {
+  static at::Tensor forward(AutogradContext*, const at::Tensor& x) { return x.sign(); }
+  static variable_list backward(AutogradContext*, const variable_list& gradients) { return gradients; }
+};
+
+struct CustomModel : nn::Module {
+  using Function = std::function<at::Tensor(const at::Tensor&)>;
+  explicit CustomModel(Function function) : function(std::move(function)) {
+    first = register_module("first", nn::Linear(4, 6));
+    second = register_module("second", nn::Linear(6, 2));
+  }
+  at::Tensor forward(const at::Tensor& x) { return second(function(first(x)).tanh()); }
+  Function function;
+  nn::Linear first{nullptr}, second{nullptr};
+};
+
+std::vector<at::Tensor> parameter_gradients(CustomModel& model, const at::Tensor& result) {
+  model.zero_grad();
+  result.square().sum().backward();
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& parameter : model.parameters()) gradients.push_back(parameter.grad().clone());
+  return gradients;
+}
+
+TEST(CustomFunctions, WithTheGradientsOfTheirOperationsAreCaptured) {
+  CustomModel model([](const at::Tensor& x) { return SavingSwish<false>::apply(x); });
+  const auto graph = ulp::capture(model, {torch::randn({3, 4})});
+  for (const bool training : {false, true}) {
+    graph->train(training);
+    model.train(training);
+    const at::Tensor x = torch::randn({5, 4});
+    const at::Tensor want = model.forward(x), got = graph->forward(x);
+    EXPECT_TRUE(got.equal(want));
+    const auto wanted = parameter_gradients(model, want), made = parameter_gradients(model, got);
+    for (size_t i = 0; i < wanted.size(); ++i) EXPECT_TRUE(torch::allclose(made[i], wanted[i], 1e-4, 1e-5));
+  }
+}
+
+TEST(CustomFunctions, WithOtherGradientsAreRefusedAndInferInEvalMode) {
+  const std::vector<CustomModel::Function> functions = {
+      [](const at::Tensor& x) { return SavingSwish<true>::apply(x); },
+      [](const at::Tensor& x) { return StraightSign::apply(x); },
+      [](const at::Tensor& x) { return ReversedInPlace::apply(x)[0]; }};
+  for (const CustomModel::Function& function : functions) {
+    CustomModel model(function);
+    const at::Tensor example = torch::randn({3, 4});
+    const std::string text = error_of([&] { ulp::capture(model, {example}); });
+    EXPECT_SAYS(text, "custom autograd function");
+    EXPECT_SAYS(text, "its gradients are not those of its operations; with Modes::eval_only");
+    const auto graph = ulp::capture(model, {example}, {.modes = graph::Modes::eval_only});
+    EXPECT_SAYS(graph->notes().at(0), "custom autograd functions");
+    model.eval();
+    const at::Tensor x = torch::randn({5, 4}), got = graph->forward(x);
+    EXPECT_TRUE(got.equal(model.forward(x)));
+    EXPECT_FALSE(got.requires_grad());
+  }
+}
+
 }  // namespace

@@ -1,6 +1,8 @@
 // One recorded run of a model that leaves no trace in the model.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
 #include <torch/utils.h>
 
 #include "ulp/base/error.h"
@@ -134,6 +136,27 @@ class EnabledAutocast {
   bool on_;
 };
 
+/// The gradients of a weighted sum of the results by the parameters and the inputs.
+std::vector<at::Tensor> gradients_of(const Trace& run, const Subject& subject) {
+  at::Generator generator = at::detail::createCPUGenerator(/*seed_val=*/11);
+  torch::autograd::variable_list results, weights, of;
+  for_each_tensor(run.result, [&](const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.requires_grad()) return;
+    results.push_back(tensor);
+    const at::Tensor drawn = at::randn(tensor.sizes(), generator, at::kFloat);
+    weights.push_back(drawn.to(tensor.options().requires_grad(false)));
+  });
+  for (const auto& [name, attribute] : subject.attributes) {
+    if (attribute.tensor.requires_grad()) of.push_back(attribute.tensor);
+  }
+  for (const at::Tensor& input : run.inputs) {
+    if (input.requires_grad()) of.push_back(input);
+  }
+  if (results.empty() || of.empty()) return {};
+  return torch::autograd::grad(results, of, weights, /*retain_graph=*/false, /*create_graph=*/false,
+                               /*allow_unused=*/true);
+}
+
 }  // namespace
 
 std::string RunSizes::text() const {
@@ -167,6 +190,7 @@ Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, const
     hooks.refuse_new();
     restorer.refuse_replaced();
     result.custom_result = custom_function_behind(result.result, result);
+    if (options.gradients) result.gradients = gradients_of(result, subject);
     if (options.keep != Keep::nothing) {
       at::NoGradGuard no_grad;
       result.result_copy = copy_of(result.result);

@@ -165,6 +165,7 @@ std::vector<std::string> use_plain_convolutions(Graph& graph) {
 struct Watched {
   Runs runs;
   Built built;
+  std::string custom;  ///< why custom functions would be refused, where LibTorch differentiates their calls
 };
 
 Watched watch_and_build(Subject& subject, const std::vector<at::Tensor>& examples, const OpenSizes& open,
@@ -172,12 +173,30 @@ Watched watch_and_build(Subject& subject, const std::vector<at::Tensor>& example
   try {
     Runs runs = watch(subject, examples, open, trains);
     Built built = build(subject, runs, inputs);
-    return {std::move(runs), std::move(built)};
+    return {std::move(runs), std::move(built), ""};
   } catch (const ChangedConstant&) {
     if (subject.keeps_written_constants) throw;
+    subject.keeps_written_constants = true;
+  } catch (const CustomFunction& refused) {
+    if (subject.differentiates_custom) throw;
+    subject.differentiates_custom = true;
+    Watched result = watch_and_build(subject, examples, open, inputs, trains);
+    result.custom = refused.what();
+    return result;
   }
-  subject.keeps_written_constants = true;
   return watch_and_build(subject, examples, open, inputs, trains);
+}
+
+/// A graph of a model with custom functions in eval mode alone: other gradients than theirs would pass.
+void take_gradients(Graph& graph) {
+  for (const auto& node : graph.nodes()) {
+    if (node->kind() == Node::Kind::call) node->no_grad = true;
+  }
+}
+
+/// Whether forward calls a custom autograd function.
+bool calls_custom(const Trace& trace) {
+  return !trace.custom_result.empty() || std::ranges::any_of(trace.calls, of_custom_function);
 }
 
 }  // namespace
@@ -192,17 +211,24 @@ std::shared_ptr<GraphModule> capture_subject(Subject subject, const std::vector<
   const OpenSizes open = open_sizes(examples, options);
   const bool trains = options.modes == Modes::both;
   const Inputs inputs{names, open.batch_dims, open.free};
-  auto [runs, built] = watch_and_build(subject, examples, open, inputs, trains);
+  subject.infers_only = !trains;
+  auto [runs, built, custom] = watch_and_build(subject, examples, open, inputs, trains);
+  const bool infers_custom = !trains && calls_custom(runs.eval[0].trace);
   refuse_hooks(runs.eval[0].trace, built.eval);
   refuse_hooks(runs.train[0].trace, built.train);
   if (options.far_sizes) built = build_far(subject, examples, open, inputs, trains, runs, std::move(built));
   std::vector<std::string> notes;
+  if (infers_custom) {
+    take_gradients(*built.graph);
+    notes.emplace_back("forward calls custom autograd functions: the graph infers, and gives no gradients");
+  }
   if (subject.scripted) notes = use_plain_convolutions(*built.graph);
   if (!runs.lowered && std::ranges::any_of(runs.eval[0].trace.calls, names_float))
     notes.emplace_back(
         "under autocast to bfloat16 the model makes other calls, or cannot run: the graph makes those of "
         "float32");
   auto module = std::make_shared<GraphModule>(built.graph, std::move(notes));
+  if (!custom.empty()) check_gradients(subject, *module, examples, custom);
   check_captured(subject, *module, built, runs, options);
   module->train(subject.was_training && trains);
   return module;

@@ -1,5 +1,6 @@
 #include "ulp/graph/capture/check.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -111,15 +112,20 @@ std::string reason(const Error& error) {
   return end == std::string::npos ? text : text.substr(end + 2);
 }
 
+/// The graph as a model of its own, which shares the tensors.
+Subject replay_of(const Subject& subject, GraphModule& module) {
+  Subject replay;
+  replay.attributes = subject.attributes;
+  replay.forward = [&module](const std::vector<at::Tensor>& inputs) { return module.run(inputs); };
+  replay.train = [&module](bool on) { module.train(on); };
+  replay.restore_mode = [] {};
+  return replay;
+}
+
 class Checker {
  public:
   Checker(const Subject& subject, GraphModule& module, const Built& built, const Runs& runs)
-      : subject_(subject), built_(built), runs_(runs) {
-    replay_.attributes = subject.attributes;
-    replay_.forward = [&module](const std::vector<at::Tensor>& inputs) { return module.run(inputs); };
-    replay_.train = [&module](bool on) { module.train(on); };
-    replay_.restore_mode = [] {};
-  }
+      : subject_(subject), built_(built), runs_(runs), replay_(replay_of(subject, module)) {}
 
   /// What differs at these inputs; empty for nothing.
   std::string difference(const std::vector<at::Tensor>& inputs, bool training) const {
@@ -185,7 +191,49 @@ class Checker {
   Subject replay_;
 };
 
+/// Inputs of these sizes that are drawn around 0, with gradients.
+std::vector<at::Tensor> drawn_around_zero(const std::vector<at::Tensor>& examples, double spread,
+                                          uint64_t seed) {
+  at::Generator generator = at::detail::createCPUGenerator(seed);
+  std::vector<at::Tensor> inputs = copies(examples);
+  for (at::Tensor& input : inputs) {
+    if (!input.is_floating_point()) continue;
+    input.copy_(torch::randn(input.sizes(), generator, torch::kFloat) * spread);
+    input.requires_grad_();
+  }
+  return inputs;
+}
+
+bool close_gradients(const at::Tensor& model, const at::Tensor& graph) {
+  if (!model.defined() && !graph.defined()) return true;
+  const at::Tensor a = model.defined() ? model.to(at::kDouble) : torch::zeros_like(graph, at::kDouble);
+  const at::Tensor b = graph.defined() ? graph.to(at::kDouble) : torch::zeros_like(model, at::kDouble);
+  const at::Tensor& known = model.defined() ? model : graph;
+  const double share = c10::elementSize(known.scalar_type()) < sizeof(float) ? 2e-2 : 1e-4;
+  if (a.numel() == 0) return true;
+  const double largest = a.abs().nan_to_num(0, 0, 0).max().item<double>();
+  return torch::allclose(b, a, share, share * largest, /*equal_nan=*/true);
+}
+
 }  // namespace
+
+void check_gradients(const Subject& subject, GraphModule& module, const std::vector<at::Tensor>& examples,
+                     const std::string& refusal) {
+  const Subject replay = replay_of(subject, module);
+  uint64_t seed = 23;
+  for (const bool training : {false, true}) {
+    for (const double spread : {0.3, 1.0, 5.0}) {
+      const TraceOptions options{.training = training, .gradients = true};
+      ++seed;
+      const Trace model = trace(subject, drawn_around_zero(examples, spread, seed), {}, options);
+      const Trace graph = trace(replay, drawn_around_zero(examples, spread, seed), {}, options);
+      if (!std::ranges::equal(model.gradients, graph.gradients, close_gradients))
+        throw CustomFunction(refusal +
+                             ": its gradients are not those of its operations; with Modes::eval_only "
+                             "the graph infers, without gradients");
+    }
+  }
+}
 
 void check_captured(const Subject& subject, GraphModule& module, const Built& built, const Runs& runs,
                     const CaptureOptions& options) {

@@ -10,6 +10,11 @@ namespace ulp::graph {
 
 /// Throws ulp::Error naming the first call that differs where the graph does not give what the model gives for one of
 /// options.check. `built` is the graph of the module.
+/// Throws ulp::Error where the graph, whose calls LibTorch differentiates, has other gradients than the model with
+/// its custom autograd functions, at numbers that are drawn: `refusal` says which function.
+void check_gradients(const Subject& subject, GraphModule& module, const std::vector<at::Tensor>& examples,
+                     const std::string& refusal);
+
 void check_captured(const Subject& subject, GraphModule& module, const Built& built, const Runs& runs,
                     const CaptureOptions& options);
 

@@ -93,10 +93,15 @@ class Resolver {
   };
 
   /// `name`: of the function, empty for none.
-  static void refuse_custom(const std::string& name, const std::string& what) {
-    if (!name.empty())
-      fail("graph.capture", what, " comes from the custom autograd function ", name,
-           ", which cannot be captured");
+  void refuse_custom(const std::string& name, const std::string& what) const {
+    if (name.empty()) return;
+    require_no_custom("[graph.capture] " + what + " comes from the custom autograd function " + name +
+                      ", which cannot be captured");
+  }
+
+  /// What infers only needs no gradients, and what LibTorch differentiates is compared later.
+  void require_no_custom(const std::string& text) const {
+    if (!subject_.infers_only && !subject_.differentiates_custom) throw CustomFunction(text);
   }
 
   bool known(const at::Tensor& tensor) const { return states_.count(tensor.unsafeGetTensorImpl()); }
@@ -328,8 +333,9 @@ class Resolver {
     }
     bool attribute = has(own, ValueKey::Kind::attribute);
     if (!attribute && !call.grad && tensor.requires_grad() && !tensor.is_leaf()) {
-      fail("graph.capture", "in-place ", call.target, " changed ", describe(own.keys),
-           " without autograd, which keeps the gradient of what it was; use an out-of-place operation");
+      require_no_custom(
+          "[graph.capture] in-place " + call.target + " changed " + describe(own.keys) +
+          " without autograd, which keeps the gradient of what it was; use an out-of-place operation");
     }
     for (const at::Tensor& other : held.members) {
       if (other.is_same(tensor) || !overlap(other, tensor)) continue;
@@ -369,7 +375,8 @@ class Resolver {
       return;
     }
     if (!call.grad && tensor.requires_grad() && !tensor.is_leaf()) {
-      fail("graph.capture", call.target, " belongs to a custom autograd function, which cannot be captured");
+      require_no_custom("[graph.capture] " + call.target +
+                        " belongs to a custom autograd function, which cannot be captured");
     }
     bool unwritten = leaves_unwritten(call);
     for (const at::Tensor& other : memory(tensor).members) unwritten |= state(other).unwritten;
@@ -398,7 +405,30 @@ bool leaves_unwritten(const TracedCall& call) {
   return starts_with_any(op_of(call), {"aten::empty", "aten::new_empty"});
 }
 
+namespace {
+
+/// The calls in a row without autograd whose last result has a gradient: forward of a custom function.
+void differentiate_custom(Trace& trace) {
+  for (size_t i = 0; i < trace.calls.size(); ++i) {
+    if (!of_custom_function(trace.calls[i])) continue;
+    for (size_t j = i + 1; j > 0 && !trace.calls[j - 1].grad; --j) trace.calls[j - 1].grad = true;
+  }
+}
+
+}  // namespace
+
+bool of_custom_function(const TracedCall& call) {
+  bool found = !call.custom_function.empty();
+  for (const c10::IValue& output : call.outputs) {
+    for_each_tensor(output, [&](const at::Tensor& tensor) {
+      found |= !call.grad && tensor.defined() && tensor.requires_grad() && !tensor.is_leaf();
+    });
+  }
+  return found;
+}
+
 Resolved resolve(Trace& trace, const Subject& subject) {
+  if (subject.differentiates_custom) differentiate_custom(trace);
   std::unordered_set<const void*> written_back;
   for (;;) {
     try {

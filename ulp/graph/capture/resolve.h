@@ -26,6 +26,12 @@ class ChangedConstant : public Error {
   using Error::Error;
 };
 
+/// A custom autograd function stands in the way.
+class CustomFunction : public Error {
+ public:
+  using Error::Error;
+};
+
 /// The values a tensor may stand for: several when an op returned its argument itself (dropout in eval mode,
 /// contiguous of a dense tensor), latest last.
 using Candidates = std::vector<ValueKey>;
@@ -45,6 +51,10 @@ struct Resolved {
 /// (written_views.h). Throws ulp::Error naming the op where that cannot be, and for writes to tensors that are not the
 /// model's, numbers read from tensors, and custom autograd functions.
 Resolved resolve(Trace& trace, const Subject& subject);
+
+/// Whether a custom autograd function made the call, or one of its arguments: the results have gradients, which
+/// were not recorded. To be asked while the trace holds its tensors.
+bool of_custom_function(const TracedCall& call);
 
 /// Whether the call gives memory that nothing has been written to.
 bool leaves_unwritten(const TracedCall& call);

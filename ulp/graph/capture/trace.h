@@ -63,6 +63,7 @@ struct Trace {
   Keep keep = Keep::nothing;
   c10::IValue result_copy;             ///< Keep::ends
   std::map<size_t, at::Tensor> after;  ///< Keep::ends: attributes of the subject by their index
+  std::vector<at::Tensor> gradients;   ///< TraceOptions::gradients: of parameters, then of inputs
 };
 
 /// Records the calls of this thread from construction to destruction.
@@ -92,6 +93,10 @@ struct Subject {
   /// What forward makes of numbers alone stays calls where it writes through views, else it is a constant. So
   /// what it makes may follow the sizes.
   bool keeps_written_constants = false;
+  bool infers_only = false;  ///< Modes::eval_only
+  /// What custom autograd functions call is recorded as if LibTorch differentiated it; check_gradients() has to
+  /// follow.
+  bool differentiates_custom = false;
 };
 
 /// How a model is run.
@@ -100,6 +105,7 @@ struct TraceOptions {
   /// Under an autocast to this type, else under none, whatever the caller's is.
   std::optional<at::ScalarType> autocast = std::nullopt;
   Keep keep = Keep::nothing;
+  bool gradients = false;  ///< of the results, each number weighted by one that is drawn, the same each time
 };
 
 /// Runs the model once and leaves its parameters, buffers, mode and the random state as they were.
