@@ -73,9 +73,13 @@ int64_t read_types(const Graph& graph) {
 TEST(AutocastTypes, ReadFromAValueFollowIt) {
   const std::vector<TypeReader::Middle> middles = {
       [](const at::Tensor& y, const at::Tensor&) { return y.to(torch::kFloat).tanh().to(y.dtype()) + y; },
-      [](const at::Tensor& y, const at::Tensor&) { return y / 0.9 * torch::full({y.size(0), 1}, 0.9, y.options()); },
+      [](const at::Tensor& y, const at::Tensor&) {
+        return y / 0.9 * torch::full({y.size(0), 1}, 0.9, y.options());
+      },
       [](const at::Tensor& y, const at::Tensor&) { return y * torch::ones({16}, y.options()); },
-      [](const at::Tensor& y, const at::Tensor&) { return torch::softmax(y, -1, torch::kFloat).to(y.dtype()); },
+      [](const at::Tensor& y, const at::Tensor&) {
+        return torch::softmax(y, -1, torch::kFloat).to(y.dtype());
+      },
       [](const at::Tensor& y, const at::Tensor&) { return (y > 0).to(y.dtype()) * y; }};
   for (const TypeReader::Middle& middle : middles) EXPECT_EQ(read_types(follows(middle)->graph()), 1);
 }
