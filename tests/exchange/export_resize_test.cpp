@@ -182,6 +182,10 @@ TEST(ExportResize, OnnxFilesOfOtherRulesComeBackTheSame) {
       how.linear = false;
       F::InterpolateFuncOptions options = how.options();
       rule(options);
+      if (name.starts_with("antialiased") && !how.sizes.empty() && how.sizes[1] == 1) continue;  // refused
+      if (name.starts_with("antialiased") && !how.factors.empty() &&
+          how.factors[1] * static_cast<double>(how.from[1]) < 2)
+        continue;
       const at::Tensor x = how.image();
       const Module module =
           captured_function([=](const at::Tensor& one) { return F::interpolate(one, options); }, x);

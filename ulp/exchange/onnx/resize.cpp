@@ -239,6 +239,10 @@ void resize(Builder& builder, const Node& node, ResizeKind kind, bool antialias 
   // corners are aligned, and for one pixel.
   if (antialias) {
     if (!resizing.fixed) refuse(node, "expected an antialiased image whose sizes are numbers");
+    // LibTorch 2.13 gives all rows the first one's number where the width becomes 1.
+    const ResizeAxis& width = resizing.axes.back();
+    if (width.out == 1 && width.in != 1)
+      refuse(node, "expected an antialiased image that is wider than one pixel");
     return spelled_out(builder, node, resizing);
   }
   if (!resizing.fixed) return resize_free(builder, node, resizing);
