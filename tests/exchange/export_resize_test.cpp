@@ -164,6 +164,69 @@ TEST(ExportResize, OnnxFilesOfRandomCasesComeBackTheSame) {
   }
 }
 
+/// Bicubic, antialiased and nearest-exact resizes of drawn images.
+TEST(ExportResize, OnnxFilesOfOtherRulesComeBackTheSame) {
+  const torch::NoGradGuard no_grad;
+  const std::vector<std::pair<std::string, std::function<void(F::InterpolateFuncOptions&)>>> rules = {
+      {"bicubic", [](auto& options) { options.mode(torch::kBicubic).align_corners(false); }},
+      {"bicubic by corners", [](auto& options) { options.mode(torch::kBicubic).align_corners(true); }},
+      {"antialiased",
+       [](auto& options) { options.mode(torch::kBilinear).align_corners(false).antialias(true); }},
+      {"antialiased bicubic",
+       [](auto& options) { options.mode(torch::kBicubic).align_corners(false).antialias(true); }},
+      {"nearest-exact", [](auto& options) { options.mode(torch::kNearestExact); }}};
+  for (const auto& [name, rule] : rules) {
+    for (uint64_t seed = 0; seed < 30; ++seed) {
+      Draw draw(seed);
+      Interpolation how = drawn(draw, 2);
+      how.linear = false;
+      F::InterpolateFuncOptions options = how.options();
+      rule(options);
+      if (name.starts_with("antialiased") && !how.sizes.empty() && how.sizes[1] == 1) continue;  // refused
+      if (name.starts_with("antialiased") && !how.factors.empty() &&
+          how.factors[1] * static_cast<double>(how.from[1]) < 2)
+        continue;
+      const at::Tensor x = how.image();
+      const Module module =
+          captured_function([=](const at::Tensor& one) { return F::interpolate(one, options); }, x);
+      const at::Tensor right = module->forward(x);
+      for (const int64_t opset : {17, 21}) {
+        const auto back =
+            exchange::import_onnx(exchange::export_onnx(*module, {.opset = opset}), "model.onnx");
+        const at::Tensor ours = back->forward(x);
+        ASSERT_EQ(ours.sizes(), right.sizes()) << name << ' ' << how.words();
+        const double most = name == "nearest-exact" ? 0 : 2 * blend_rounding(how, x);
+        EXPECT_LE((ours.to(at::kDouble) - right).abs().max().item<double>(), most)
+            << name << ' ' << how.words();
+      }
+    }
+  }
+}
+
+TEST(ExportResize, AntialiasIsWrittenAsProducts) {
+  const auto options = F::InterpolateFuncOptions()
+                           .size(std::vector<int64_t>{3, 9})
+                           .mode(torch::kBilinear)
+                           .antialias(true)
+                           .align_corners(false);
+  const Module module = captured_function([=](const at::Tensor& one) { return F::interpolate(one, options); },
+                                          torch::randn({2, 3, 8, 6}));
+  const ReadModel model = read_onnx(exchange::export_onnx(*module));
+  EXPECT_TRUE(model.of("Resize").empty()) << "ONNX Runtime's has other numbers";
+  EXPECT_EQ(model.of("MatMul").size(), 2U);
+}
+
+TEST(ExportResize, BicubicKeepsItsRule) {
+  const auto options =
+      F::InterpolateFuncOptions().size(std::vector<int64_t>{3, 9}).mode(torch::kBicubic).align_corners(true);
+  const Module module = captured_function([=](const at::Tensor& one) { return F::interpolate(one, options); },
+                                          torch::randn({2, 3, 8, 6}));
+  const ReadNode resize = read_onnx(exchange::export_onnx(*module)).of("Resize").at(0);
+  EXPECT_EQ(resize.attributes.at("mode").s, "cubic");
+  EXPECT_EQ(resize.attributes.at("cubic_coeff_a").f, -0.75F);
+  EXPECT_EQ(resize.attributes.at("coordinate_transformation_mode").s, "align_corners");
+}
+
 TEST(ExportResize, HalvesAreResizedAlike) {
   const torch::NoGradGuard no_grad;
   for (const double factor : {1.7, 1.15, 0.6}) {

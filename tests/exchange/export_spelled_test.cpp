@@ -36,6 +36,22 @@ void expect_same_numbers(const std::string& name, const Body& body, const at::Te
   }
 }
 
+/// Of opset 17 and of the newest: bit for bit but for roundings, NaN and infinities where the graph has them.
+void expect_same_limits(const std::string& name, const Body& body, const at::Tensor& x) {
+  const torch::NoGradGuard no_grad;
+  const auto module = captured_function(body, x);
+  const at::Tensor right = module->forward(x);
+  for (const int64_t opset : {17, 21}) {
+    const auto back = exchange::import_onnx(exchange::export_onnx(*module, {.opset = opset}), "model.onnx");
+    const at::Tensor ours = back->forward(x);
+    EXPECT_EQ(ours.scalar_type(), right.scalar_type()) << name;
+    EXPECT_TRUE(torch::allclose(ours, right, kNearlyEqual, 0, /*equal_nan=*/true))
+        << name << ", opset " << opset << '\n'
+        << ours << '\n'
+        << right;
+  }
+}
+
 }  // namespace
 
 TEST(ExportSpelled, FunctionsOfOneTensor) {
@@ -78,6 +94,18 @@ TEST(ExportSpelled, FunctionsOfOneTensor) {
        [](const at::Tensor&
               v) { return (((v > -1) & (v < 1)) | ~(v > 0) | ((v > 0) ^ (v > 1))).to(torch::kFloat); }},
       {"tile", [](const at::Tensor& v) { return at::tile(v, {2}); }},
+      {"atan2", [](const at::Tensor& v) { return at::atan2(v, v.flip({1})); }},
+      {"logit", [](const at::Tensor& v) { return at::logit(at::sigmoid(v), 1e-6); }},
+      {"xlogy", [](const at::Tensor& v) { return at::xlogy(v.relu(), v.abs()) + at::xlogy(v, 2.0); }},
+      {"sinc", [](const at::Tensor& v) { return at::sinc(v); }},
+      {"nan_to_num", [](const at::Tensor& v) { return at::nan_to_num(v.log(), 0.5); }},
+      {"mT", [](const at::Tensor& v) { return v.mT() * 2; }},
+      {"cumprod", [](const at::Tensor& v) { return at::cumprod(v, 2); }},
+      {"bilinear",
+       [](const at::Tensor& v) {
+         const at::Tensor w = torch::arange(5 * 6 * 3, torch::kFloat).view({5, 6, 3}).sin();
+         return at::bilinear(v, v.slice(2, 0, 3), w, w.select(2, 0).select(1, 0));
+       }},
       {"rms_norm", [](const at::Tensor& v) { return at::rms_norm(v, {6}, {}, 1e-5); }}};
   for (const auto& [name, body] : bodies) expect_same_numbers(name, body, x);
 }
@@ -92,6 +120,56 @@ TEST(ExportSpelled, AreExactWhereNumbersAreSmallOrInfinite) {
     const at::Tensor ours = exchange::import_onnx(exchange::export_onnx(*module), "model.onnx")->forward(x);
     EXPECT_TRUE(torch::allclose(ours, body(x), 1e-6, 0, /*equal_nan=*/true)) << name << ours;
   }
+}
+
+TEST(ExportSpelled, AnglesOfZerosAndInfinities) {
+  constexpr float kMany = std::numeric_limits<float>::infinity(),
+                  kNan = std::numeric_limits<float>::quiet_NaN();
+  const at::Tensor ends = torch::tensor({0.0F, -0.0F, kMany, -kMany, kNan, 1.0F, -1.0F, 1e-30F, -1e30F});
+  const at::Tensor x = ends.view({-1, 1}).expand({9, 9}).contiguous();
+  const auto signed_zeros = [](const at::Tensor& angle) { return at::cat({angle, at::reciprocal(angle)}); };
+  expect_same_limits(
+      "atan2", [=](const at::Tensor& v) { return signed_zeros(at::atan2(v, ends)); }, x);
+  expect_same_limits(
+      "atan2 the other way round", [=](const at::Tensor& v) { return signed_zeros(at::atan2(ends, v)); }, x);
+  expect_same_limits(
+      "xlogy", [=](const at::Tensor& v) { return at::xlogy(v, ends); }, x);
+  for (const double number : {0.0, 2.0, -1.0, static_cast<double>(kMany), static_cast<double>(kNan)}) {
+    expect_same_limits(
+        "xlogy of a number", [=](const at::Tensor& v) { return at::xlogy(number, v); }, x);
+    expect_same_limits(
+        "xlogy by a number", [=](const at::Tensor& v) { return at::xlogy(v, number); }, x);
+  }
+  expect_same_limits(
+      "sinc", [](const at::Tensor& v) { return at::sinc(v); }, x);
+  expect_same_limits(
+      "logit", [](const at::Tensor& v) { return at::logit(v) + at::logit(v, 0.0); }, x);
+  expect_same_limits(
+      "nan_to_num",
+      [](const at::Tensor& v) {
+        return at::nan_to_num(v) + at::nan_to_num(v, 1, 2) + at::nan_to_num(v, 1, {}, 3);
+      },
+      x);
+  const at::Tensor steep = torch::tensor({1e30F, 1e30F, 1e-30F, 1e-30F, 0.0F, kMany}).view({1, 6});
+  expect_same_limits(
+      "cumprod in double", [](const at::Tensor& v) { return at::cumprod(v, 1); }, steep);
+}
+
+TEST(ExportSpelled, AChainOfTooManyProductsIsRefused) {
+  const auto module =
+      captured_function([](const at::Tensor& v) { return at::cumprod(v, 1); }, torch::rand({2, 1025}));
+  EXPECT_ERROR(exchange::export_onnx(*module), "expected at most 1024 elements in a row, got 1025");
+}
+
+TEST(ExportSpelled, WholeNumbersAsClassesAndIndices) {
+  const at::Tensor ids = torch::tensor({1, 0, 3, 2, 4, 1}, torch::kLong).view({2, 3});
+  const at::Tensor table = torch::arange(10, torch::kFloat).view({5, 2});
+  for (const auto& [name, body] : std::vector<std::pair<std::string, Body>>{
+           {"one_hot", [](const at::Tensor& v) { return at::one_hot(v, 5); }},
+           {"cumprod", [](const at::Tensor& v) { return at::cumprod(v - 2, 1); }},
+           {"from the end", [=](const at::Tensor& v) { return at::index(table, {v - 5}); }},
+           {"atan2", [](const at::Tensor& v) { return at::atan2(v, v - 2); }}})
+    expect_same_numbers(name, body, ids);
 }
 
 TEST(ExportSpelled, ReductionsAndOrders) {
@@ -130,22 +208,6 @@ TEST(ExportSpelled, ReductionsAndOrders) {
     return at::scatter(v, 1, places, 2.0) + at::scatter_add(v, 1, places, v * 3);
   };
   expect_same_numbers("scatter", scattered, x);
-}
-
-/// Of opset 17 and of the newest: bit for bit but for roundings, NaN and infinities where the graph has them.
-void expect_same_limits(const std::string& name, const Body& body, const at::Tensor& x) {
-  const torch::NoGradGuard no_grad;
-  const auto module = captured_function(body, x);
-  const at::Tensor right = module->forward(x);
-  for (const int64_t opset : {17, 21}) {
-    const auto back = exchange::import_onnx(exchange::export_onnx(*module, {.opset = opset}), "model.onnx");
-    const at::Tensor ours = back->forward(x);
-    EXPECT_EQ(ours.scalar_type(), right.scalar_type()) << name;
-    EXPECT_TRUE(torch::allclose(ours, right, kNearlyEqual, 0, /*equal_nan=*/true))
-        << name << ", opset " << opset << '\n'
-        << ours << '\n'
-        << right;
-  }
 }
 
 TEST(ExportSpelled, LogSumExpOfInfiniteRows) {
@@ -214,6 +276,34 @@ TEST(ExportSpelled, Images) {
         return at::adaptive_avg_pool2d(v, {4, 3});
       },
       x);
+  expect_same_numbers(
+      "uneven maxima",
+      [](const at::Tensor& v) {
+        return std::get<0>(at::adaptive_max_pool2d(v, {4, 3}));
+      },
+      x);
+  for (const bool padded : {false, true}) {
+    const std::vector<int64_t> kernel = {3, 2}, dilation = {1, 2}, pad = {padded, 2 * padded},
+                               stride = {2, 1};
+    const Body columns = [=](const at::Tensor& v) { return at::im2col(v, kernel, dilation, pad, stride); };
+    expect_same_numbers("im2col", columns, x);
+    expect_same_numbers(
+        "col2im",
+        [=](const at::Tensor& v) {
+          return at::col2im(v, {6, 8}, kernel, dilation, pad, stride);
+        },
+        columns(x));
+  }
+  for (const char* indexing : {"ij", "xy"}) {
+    expect_same_numbers(
+        "meshgrid",
+        [=](const at::Tensor& v) {
+          const at::Tensor row = v.select(0, 0).select(0, 0).select(0, 0);
+          const std::vector<at::Tensor> grid = at::meshgrid({row, row.slice(0, 0, 3)}, indexing);
+          return v.slice(2, 0, 1).slice(3, 0, 1) + grid[0] * 2 + grid[1];
+        },
+        x);
+  }
   for (const bool ceil : {false, true}) {
     expect_same_numbers(
         "divisor",

@@ -243,6 +243,11 @@ std::vector<int64_t> permuted_dims(const graph::Node& node) {
   std::vector<int64_t> order(static_cast<size_t>(rank));
   std::iota(order.begin(), order.end(), 0);
   if (has_arg(node, "source")) return moved_dims(node, order);
+  if (node.is("aten::mT")) {
+    if (rank < 2) refuse(node, "expected a matrix or several");
+    std::swap(order[order.size() - 2], order.back());
+    return order;
+  }
   if (has_arg(node, "dims")) {
     order = ints_arg(node, "dims");
     for (int64_t& dim : order) dim += dim < 0 ? rank : 0;

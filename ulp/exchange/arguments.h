@@ -83,8 +83,8 @@ void check_softplus(const graph::Node& node);
 at::ScalarType common_type(const graph::Node& node);
 /// Dimensions of `x` that a reduction names; all where it names none.
 std::vector<int64_t> reduced_dims(const graph::Node& node, const graph::Value& x);
-/// Where each dimension of the result of transpose, swapdims, t, permute, movedim or moveaxis is in its first
-/// argument.
+/// Where each dimension of the result of transpose, swapdims, t, mT, permute, movedim or moveaxis is in its
+/// first argument.
 std::vector<int64_t> permuted_dims(const graph::Node& node);
 
 }  // namespace ulp::exchange

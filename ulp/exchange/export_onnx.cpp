@@ -12,6 +12,7 @@
 #include "ulp/exchange/name_sizes.h"
 #include "ulp/exchange/onnx/converters.h"
 #include "ulp/exchange/onnx/external.h"
+#include "ulp/exchange/spelled/spelled.h"
 #include "ulp/exchange/store_minima.h"
 #include "ulp/exchange/write_in_blocks.h"
 #include "ulp/graph/graph_module.h"
@@ -69,6 +70,7 @@ onnx::Model model_of(const graph::GraphModule& module, const OnnxOptions& option
   name_sizes(*graph);
   check_integer_sums(*graph, kExportOnnxWhere);
   if (options.fp16) to_half(*graph, kExportOnnxWhere);
+  spelled::spell_out(*graph, [](const graph::Node& node) { return onnx::find_converter(node) == nullptr; });
   carry_types(*graph, onnx::peer_types());
   return built(*graph, options);
 }

@@ -6,9 +6,9 @@
 #include "ulp/exchange/carried_types.h"
 #include "ulp/exchange/integer_sums.h"
 #include "ulp/exchange/name_sizes.h"
+#include "ulp/exchange/spelled/spelled.h"
 #include "ulp/exchange/store_minima.h"
 #include "ulp/exchange/tflite/converters.h"
-#include "ulp/exchange/tflite/spelled.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/fold_masks.h"
 #include "ulp/graph/passes/pass.h"
@@ -97,7 +97,8 @@ std::string export_tflite(const graph::GraphModule& model, const TfliteOptions& 
     for (const graph::FreeDimension& free : graph->free) sizes.push_back(free.min);
   }
   check_integer_sums(*graph, kExportTfliteWhere);
-  tflite::spell_out(*graph);
+  const auto has_no_operator = [](const graph::Node& node) { return !node.is("aten::atan2"); };
+  spelled::spell_out(*graph, has_no_operator);
   carry_types(*graph, tflite::peer_types());
   tflite::Builder builder(*graph, sizes, options.batch == 0, options.integer_io);
   write_graph(builder, *graph);

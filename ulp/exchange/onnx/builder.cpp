@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ulp/base/error.h"
+#include "ulp/exchange/indices_from_end.h"
 #include "ulp/exchange/stored_in_out.h"
 
 namespace ulp::exchange::onnx {
@@ -58,6 +59,10 @@ const std::string& Builder::name_in_out(const Value& weight) {
   const std::string& name = name_of(&weight);
   if (in_out_.insert(name).second) model_.metadata[kStoredInOut] += name + '\n';
   return name;
+}
+
+void Builder::counts_from_end(const Value& selection) {
+  model_.metadata[kIndicesFromEnd] += name_of(&selection) + '\n';
 }
 
 std::string Builder::store(const std::string& wish, const at::Tensor& tensor) {

@@ -44,6 +44,8 @@ class Builder {
   const std::string& name_in_out(const graph::Value& weight);
   /// The same for an argument that must be a tensor of the graph.
   const std::string& in(const graph::Node& node, std::string_view argument);
+  /// A selection whose indices may be below 0: the metadata say so.
+  void counts_from_end(const graph::Value& selection);
   /// The same as a tensor of this type: through a Cast where the value has another one.
   std::string name_as(const graph::Node& node, const graph::Value& value, at::ScalarType type);
   /// The value is this one.

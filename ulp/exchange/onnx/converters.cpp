@@ -18,6 +18,7 @@ namespace ulp::exchange::onnx {
   X(shape)                \
   X(piece)                \
   X(image)                \
+  X(column)               \
   X(resize)               \
   X(fill)                 \
   X(text)                 \

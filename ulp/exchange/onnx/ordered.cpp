@@ -43,6 +43,39 @@ void cumsum(Builder& builder, const Node& node) {
                  {builder.name_as(node, x, type), builder.scalar(static_cast<double>(dim), at::kLong)});
 }
 
+/// The type in which LibTorch multiplies up: at::acc_type of a CPU.
+at::ScalarType product_type(at::ScalarType type) {
+  if (type == at::kHalf || type == at::kBFloat16) return at::kFloat;
+  return at::isFloatingType(type) ? at::kDouble : at::kLong;
+}
+
+/// One product after the other, as LibTorch has it: the operators have sums alone before opset 26.
+void cumprod(Builder& builder, const Node& node) {
+  constexpr int64_t kMost = 1024;
+  const Value& x = *value_arg(node, "self");
+  const at::ScalarType type = type_of(*node.output()), wide = product_type(type);
+  const int64_t rank = rank_of(node, x), dim = rank == 0 ? 0 : dim_arg(node, "dim", rank);
+  const int64_t count = rank == 0 ? 1 : fixed_size(node, x, dim);
+  if (count > kMost) refuse(node, "expected at most ", kMost, " elements in a row, got ", count);
+  if (count <= 1) return builder.alias(node.output(), builder.name_as(node, x, type));
+  Names rows = builder.calls(
+      node, "Split", static_cast<size_t>(count),
+      {builder.name_as(node, x, wide), builder.ints(std::vector<int64_t>(static_cast<size_t>(count), 1))},
+      {{"axis", dim}});
+  for (size_t i = 1; i < rows.size(); ++i) rows[i] = builder.call(node, "Mul", {rows[i - 1], rows[i]});
+  const std::string all = builder.call(node, "Concat", std::move(rows), {{"axis", dim}});
+  builder.alias(node.output(), wide == type ? all : builder.cast(node, all, type));
+}
+
+/// A row of 0 with a 1 at the place of each number.
+void one_hot(Builder& builder, const Node& node) {
+  const int64_t classes = int_arg(node, "num_classes");
+  if (classes < 1) refuse(node, "expected a number of classes, got ", classes);
+  builder.result(node, "OneHot",
+                 {builder.in(node, "self"), builder.scalar(classes, at::kLong), builder.ints({0, 1})},
+                 {{"axis", int64_t{-1}}});
+}
+
 /// Elements put at places of a copy, or added there.
 void scatter(Builder& builder, const Node& node) {
   const Value& x = *value_arg(node, "self");
@@ -78,6 +111,7 @@ void scatter(Builder& builder, const Node& node) {
 ConverterTable ordered_converters() {
   static constexpr Converter kTable[] = {{"aten::sort", sort},       {"aten::argsort", sort},
                                          {"aten::topk", topk},       {"aten::cumsum", cumsum},
+                                         {"aten::cumprod", cumprod}, {"aten::one_hot", one_hot},
                                          {"aten::scatter", scatter}, {"aten::scatter_add", scatter}};
   return kTable;
 }

@@ -138,6 +138,7 @@ void index(Builder& builder, const Node& node) {
   const Argument& ids = indices.items[static_cast<size_t>(dim)];
   if (!ids.is_value() || type_of(*ids.value) == at::kBool) refuse(node, "expected ids that are integers");
   builder.result(node, "Gather", {builder.in(node, "self"), builder.name_of(ids.value)}, {{"axis", dim}});
+  builder.counts_from_end(*node.output());
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ulp/exchange/adaptive_windows.h"
 #include "ulp/exchange/onnx/converters.h"
 
 namespace ulp::exchange::onnx {
@@ -139,6 +140,24 @@ void uneven_averages(Builder& builder, const Node& node, size_t dims) {
   builder.alias(node.output(), name);
 }
 
+/// The largest of windows of several sizes: picks of each dimension [results, elements], and their largest.
+void uneven_maxima(Builder& builder, const Node& node, size_t dims) {
+  const Value& x = *value_arg(node, "self");
+  const std::vector<int64_t> out = ints_arg(node, "output_size", dims);
+  const int64_t rank = rank_of(node, x);
+  std::string name = builder.name_of(&x);
+  for (size_t d = 0; d < dims; ++d) {
+    const int64_t dim = rank - static_cast<int64_t>(dims - d);
+    std::vector<at::Tensor> rows;
+    for (const std::vector<int64_t>& window : adaptive_elements(fixed_size(node, x, dim), out[d]))
+      rows.push_back(torch::tensor(window, torch::kLong));
+    const std::string taps =
+        builder.call(node, "Gather", {name, builder.constant(at::stack(rows))}, {{"axis", dim}});
+    name = reduced(builder, node, "ReduceMax", taps, {dim + 1}, /*keep=*/false);
+  }
+  builder.alias(node.output(), name);
+}
+
 /// Whether an adaptive pool has windows of several sizes. False where an output size is below 1, which
 /// adaptive() refuses.
 bool has_uneven_windows(const Node& node, size_t dims) {
@@ -162,6 +181,7 @@ void adaptive_avg(Builder& builder, const Node& node) {
 template <size_t dims>
 void adaptive_max(Builder& builder, const Node& node) {
   if (!builder.graph().users(node.output(1)).empty()) refuse(node, "expected nobody to read the indices");
+  if (has_uneven_windows(node, dims)) return uneven_maxima(builder, node, dims);
   adaptive(builder, node, dims, "GlobalMaxPool", "MaxPool");
 }
 
@@ -197,7 +217,8 @@ ConverterTable pool_converters() {
                                          {"aten::adaptive_avg_pool2d", adaptive_avg<2>},
                                          {"aten::adaptive_avg_pool3d", adaptive_avg<3>},
                                          {"aten::adaptive_max_pool1d", adaptive_max<1>},
-                                         {"aten::adaptive_max_pool2d", adaptive_max<2>}};
+                                         {"aten::adaptive_max_pool2d", adaptive_max<2>},
+                                         {"aten::adaptive_max_pool3d", adaptive_max<3>}};
   return kTable;
 }
 

@@ -79,6 +79,22 @@ void repeat(Builder& builder, const Node& node) {
   builder.result(node, "Tile", {wide, builder.sizes(node, times)});
 }
 
+/// Each tensor along a dimension of its own, repeated along the others. By "xy" the first two change places.
+void meshgrid(Builder& builder, const Node& node) {
+  const graph::Argument& tensors = node.args.at(0);
+  if (tensors.kind != graph::Argument::Kind::list) refuse(node, "expected a list of tensors");
+  const std::string indexing = has_arg(node, "indexing") ? text_arg(node, "indexing") : "ij";
+  const size_t count = tensors.items.size();
+  for (size_t i = 0; i < node.outputs().size(); ++i) {
+    if (!tensors.items.at(i).is_value()) refuse(node, "expected a list of tensors");
+    std::vector<int64_t> shape(count, 1);
+    shape[indexing == "xy" && i < 2 && count > 1 ? 1 - i : i] = -1;
+    const std::string& x = builder.name_of(tensors.items[i].value);
+    const std::string along = builder.call(node, "Reshape", {x, builder.ints(shape)});
+    builder.result(node, "Expand", {along, builder.sizes(node, sizes_of(node, *node.output(i)))}, {}, i);
+  }
+}
+
 }  // namespace
 
 void reshape_to_output(Builder& builder, const Node& node, const std::string& x) {
@@ -92,13 +108,14 @@ void reshape_to_output(Builder& builder, const Node& node, const std::string& x)
 
 ConverterTable shape_converters() {
   static constexpr Converter kTable[] = {
-      {"aten::view", reshape},      {"aten::reshape", reshape},    {"aten::_unsafe_view", reshape},
-      {"aten::view_as", reshape},   {"aten::reshape_as", reshape}, {"aten::flatten", reshape},
-      {"aten::unflatten", reshape}, {"aten::squeeze", reshape},    {"aten::unsqueeze", unsqueeze},
-      {"aten::transpose", permute}, {"aten::swapdims", permute},   {"aten::t", turn},
-      {"aten::permute", permute},   {"aten::movedim", permute},    {"aten::moveaxis", permute},
-      {"aten::expand", expand},     {"aten::expand_as", expand},   {"aten::broadcast_to", expand},
-      {"aten::repeat", repeat},     {"aten::tile", repeat}};
+      {"aten::view", reshape},      {"aten::reshape", reshape},     {"aten::_unsafe_view", reshape},
+      {"aten::view_as", reshape},   {"aten::reshape_as", reshape},  {"aten::flatten", reshape},
+      {"aten::unflatten", reshape}, {"aten::squeeze", reshape},     {"aten::unsqueeze", unsqueeze},
+      {"aten::transpose", permute}, {"aten::swapdims", permute},    {"aten::t", turn},
+      {"aten::permute", permute},   {"aten::movedim", permute},     {"aten::moveaxis", permute},
+      {"aten::mT", permute},        {"aten::meshgrid", meshgrid},   {"aten::expand", expand},
+      {"aten::expand_as", expand},  {"aten::broadcast_to", expand}, {"aten::repeat", repeat},
+      {"aten::tile", repeat}};
   return kTable;
 }
 

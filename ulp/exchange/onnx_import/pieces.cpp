@@ -97,8 +97,9 @@ constexpr std::string_view kMovers[] = {"Cast",   "Reshape",   "Squeeze", "Unsqu
 
 /// Whether an index that follows the inputs is none below 0.
 bool counts_from_front(const Call& call, size_t i) {
-  // What our exporter writes as a Gather is an embedding or a selection, which know no places below 0.
-  if (call.run().store().model().producer == "ulp") return true;
+  // What our exporter writes as a Gather is an embedding or a selection, which know no places below 0, unless it says so.
+  const Store& store = call.run().store();
+  if (store.model().producer == "ulp") return !store.counts_from_end(call.node().outputs.at(0));
   const FileNode* maker = call.analysis().maker(call.name(i));
   for (int depth = 0; depth < 16 && maker != nullptr; ++depth) {
     if (std::ranges::find(kPlaces, maker->op) != std::end(kPlaces)) return true;

@@ -41,6 +41,8 @@ class Store {
   bool is_initializer(const std::string& value) const { return initializers_.contains(value); }
   /// Whether the file says that the network stores this weight as it lies there.
   bool is_stored_in_out(const std::string& value) const { return in_out_.contains(value); }
+  /// Whether the file says that indices of this selection may count from the end.
+  bool counts_from_end(const std::string& value) const { return from_end_.contains(value); }
 
   /// The parameter or buffer of this name; made by `make` when it is first asked for.
   template <typename Make>
@@ -82,7 +84,7 @@ class Store {
   std::vector<std::pair<std::string, graph::Attribute>> attributes_;
   std::map<std::string, size_t> places_;
   std::map<std::string, Kept> kept_;
-  std::set<std::string> in_out_;
+  std::set<std::string> in_out_, from_end_;
 };
 
 /// A value of a run. What depends on sizes and constants alone is known: it is computed beside the capture,

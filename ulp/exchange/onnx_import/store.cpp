@@ -3,6 +3,7 @@
 
 #include <sstream>
 
+#include "ulp/exchange/indices_from_end.h"
 #include "ulp/exchange/onnx_import/run.h"
 #include "ulp/exchange/stored_in_out.h"
 
@@ -37,14 +38,22 @@ void gather(const FileGraph& graph, std::map<std::string, FileTensor>& into) {
   }
 }
 
+/// Names that the metadata have under a key, one a line.
+std::set<std::string> names_under(const FileModel& model, const char* key) {
+  const auto lines = model.metadata.find(key);
+  std::istringstream text(lines == model.metadata.end() ? "" : lines->second);
+  std::set<std::string> names;
+  for (std::string name; std::getline(text, name);) names.insert(name);
+  return names;
+}
+
 }  // namespace
 
 Store::Store(const FileModel& model, const OnnxImportOptions& options)
     : model_(model), options_(options), analysis_(model.graph) {
   gather(model.graph, initializers_);
-  const auto lines = model.metadata.find(kStoredInOut);
-  std::istringstream names(lines == model.metadata.end() ? "" : lines->second);
-  for (std::string name; std::getline(names, name);) in_out_.insert(name);
+  in_out_ = names_under(model, kStoredInOut);
+  from_end_ = names_under(model, kIndicesFromEnd);
 }
 
 at::Tensor Store::find(const std::string& value) const {

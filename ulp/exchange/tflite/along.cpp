@@ -2,7 +2,7 @@
 
 #include <torch/types.h>
 
-#include <algorithm>
+#include "ulp/exchange/adaptive_windows.h"
 
 namespace ulp::exchange::tflite {
 
@@ -73,17 +73,12 @@ Index largest_along(Builder& builder, Index from, int64_t axis, const Taps& taps
 }
 
 Taps taps_of(const graph::Node& node, const Window& window) {
+  const std::vector<Picks> windows =
+      window_elements({window.in, window.out, window.kernel, window.stride, window.dilation, window.pad});
+  if (windows.empty()) refuse(node, "expected an element of the image in each window");
   Taps taps(static_cast<size_t>(window.kernel));
-  for (int64_t o = 0; o < window.out; ++o) {
-    Picks inside;
-    for (int64_t k = 0; k < window.kernel; ++k) {
-      const int64_t at = o * window.stride - window.pad + k * window.dilation;
-      if (at >= 0 && at < window.in) inside.push_back(at);
-    }
-    if (inside.empty()) refuse(node, "expected an element of the image in each window");
-    for (int64_t k = 0; k < window.kernel; ++k)
-      taps[static_cast<size_t>(k)].push_back(
-          inside[std::min<size_t>(static_cast<size_t>(k), inside.size() - 1)]);
+  for (const Picks& elements : windows) {
+    for (size_t k = 0; k < taps.size(); ++k) taps[k].push_back(elements[k]);
   }
   return taps;
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 
+#include "ulp/exchange/adaptive_windows.h"
 #include "ulp/exchange/tflite/along.h"
 #include "ulp/graph/passes/pattern.h"
 
@@ -246,11 +247,10 @@ std::vector<Taps> adaptive_taps(const Builder& builder, const Node& node) {
   expect_batch(node, from.sizes.size());
   std::vector<Taps> all;
   for (size_t d = 2; d < from.sizes.size(); ++d) {
-    const int64_t in = from.sizes[d], out = to.sizes[d], most = (in + out - 1) / out + 1;
-    Taps taps(static_cast<size_t>(most));
-    for (int64_t o = 0; o < out; ++o) {
-      const int64_t start = o * in / out, end = ((o + 1) * in + out - 1) / out;
-      for (int64_t k = 0; k < most; ++k) taps[static_cast<size_t>(k)].push_back(std::min(start + k, end - 1));
+    const std::vector<std::vector<int64_t>> windows = adaptive_elements(from.sizes[d], to.sizes[d]);
+    Taps taps(windows[0].size());
+    for (const std::vector<int64_t>& window : windows) {
+      for (size_t k = 0; k < taps.size(); ++k) taps[k].push_back(window[k]);
     }
     all.push_back(std::move(taps));
   }

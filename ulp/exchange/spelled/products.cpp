@@ -1,8 +1,10 @@
 // Products of matrices with what is added to them, and of three tensors.
-#include "ulp/exchange/arguments.h"
-#include "ulp/exchange/tflite/spelled.h"
+#include <initializer_list>
 
-namespace ulp::exchange::tflite {
+#include "ulp/exchange/arguments.h"
+#include "ulp/exchange/spelled/spelled.h"
+
+namespace ulp::exchange::spelled {
 
 namespace {
 
@@ -25,19 +27,23 @@ void baddbmm(Formula& f) {
   add_product(f, "batch1", "batch2", "aten::bmm");
 }
 
-/// x1 [N, I], W [O, I, J], x2 [N, J] as (x1 W) x2, of matrices [O, J].
+/// x1 [.., I], W [O, I, J], x2 [.., J] as (x1 W) x2, of matrices [O, J].
 void bilinear(Formula& f) {
   V a = f.tensor("input1"), b = f.tensor("input2");
   const at::Tensor weight = f.spell().graph().attribute_tensor(value_arg(f.node(), "weight"));
-  if (!weight.defined() || a->meta->sizes.size() != 2) return;
+  if (!weight.defined() || a->meta->sizes.empty()) return;
   const int64_t outputs = weight.size(0), columns = weight.size(2);
-  const graph::SizeExpr rows = a->meta->sizes[0];
+  const auto behind = [&](std::initializer_list<int64_t> last) {
+    Speller::Sizes sizes(a->meta->sizes.begin(), a->meta->sizes.end() - 1);
+    for (const int64_t size : last) sizes.push_back(fixed(size));
+    return sizes;
+  };
   V by = f.constant(weight.detach().permute({0, 2, 1}).reshape({outputs * columns, weight.size(1)}), "rows");
-  V matrices = f.spell().call("aten::linear", {a, by}, f.type(), {rows, fixed(outputs * columns)});
-  matrices = f.view(matrices, {rows, fixed(outputs), fixed(columns)});
-  V product = f.spell().call("aten::matmul", {matrices, f.view(b, {rows, fixed(columns), fixed(1)})},
-                             f.type(), {rows, fixed(outputs), fixed(1)});
-  product = f.view(product, {rows, fixed(outputs)});
+  V matrices = f.spell().call("aten::linear", {a, by}, f.type(), behind({outputs * columns}));
+  matrices = f.view(matrices, behind({outputs, columns}));
+  V product = f.spell().call("aten::matmul", {matrices, f.view(b, behind({columns, 1}))}, f.type(),
+                             behind({outputs, 1}));
+  product = f.view(product, behind({outputs}));
   f.result(f.is_tensor("bias") ? f.add(product, f.tensor("bias")) : product);
 }
 
@@ -49,4 +55,4 @@ SpelledTable spelled_products() {
   return kTable;
 }
 
-}  // namespace ulp::exchange::tflite
+}  // namespace ulp::exchange::spelled

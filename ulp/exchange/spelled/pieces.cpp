@@ -2,9 +2,9 @@
 #include <torch/types.h>
 
 #include "ulp/exchange/arguments.h"
-#include "ulp/exchange/tflite/spelled.h"
+#include "ulp/exchange/spelled/spelled.h"
 
-namespace ulp::exchange::tflite {
+namespace ulp::exchange::spelled {
 
 namespace {
 
@@ -149,4 +149,4 @@ SpelledTable spelled_pieces() {
   return kTable;
 }
 
-}  // namespace ulp::exchange::tflite
+}  // namespace ulp::exchange::spelled

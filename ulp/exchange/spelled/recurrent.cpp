@@ -2,9 +2,9 @@
 #include <array>
 
 #include "ulp/exchange/arguments.h"
-#include "ulp/exchange/tflite/spelled.h"
+#include "ulp/exchange/spelled/spelled.h"
 
-namespace ulp::exchange::tflite {
+namespace ulp::exchange::spelled {
 
 namespace {
 
@@ -152,4 +152,4 @@ SpelledTable spelled_recurrent() {
   return kTable;
 }
 
-}  // namespace ulp::exchange::tflite
+}  // namespace ulp::exchange::spelled

@@ -1,12 +1,14 @@
 // Elementwise functions in several calls.
+#include <torch/types.h>
+
 #include <cmath>
 #include <limits>
 #include <numbers>
 
 #include "ulp/exchange/arguments.h"
-#include "ulp/exchange/tflite/spelled.h"
+#include "ulp/exchange/spelled/spelled.h"
 
-namespace ulp::exchange::tflite {
+namespace ulp::exchange::spelled {
 
 namespace {
 
@@ -127,16 +129,31 @@ void logaddexp(Formula& f) {
   f.result(f.where(same, f.add(a, std::numbers::ln2), f.add(f.maximum(a, b), more)));
 }
 
+/// An eps below 0 is none to LibTorch; from 1/2 on the bounds would be the wrong way round.
 void logit(Formula& f) {
   V x = f.x();
-  if (const auto eps = optional_number(f.node(), "eps"))
-    x = f.spell().map("aten::clamp", {x, c10::IValue(*eps), c10::IValue(1 - *eps)});
+  const double eps = optional_number(f.node(), "eps").value_or(-1);
+  if (eps > 0.5) return;
+  if (eps >= 0) x = f.spell().map("aten::clamp", {x, c10::IValue(eps), c10::IValue(1 - eps)});
   f.result(f.log(f.div(x, f.from(1, x))));
+}
+
+/// c log(y).
+void xlogy_of_number(Formula& f, double c, V y) {
+  f.result(c == 0 ? f.where(f.compare("aten::ne", y, y), y, 0.0) : f.mul(f.log(y), c));
+}
+
+/// x log(c); the logarithm is one of the result's type.
+void xlogy_by_number(Formula& f, V x, double c) {
+  if (std::isnan(c)) return f.result(f.mul(x, c));
+  const double log = f.type() == at::kDouble ? std::log(c) : std::log(static_cast<float>(c));
+  f.result(f.where(f.compare("aten::eq", x, 0.0), 0.0, f.mul(x, log)));
 }
 
 /// x log(y); 0 where x is 0 and y a number.
 void xlogy(Formula& f) {
-  if (!f.is_tensor("self") || !f.is_tensor("other")) return;
+  if (!f.is_tensor("self")) return xlogy_of_number(f, number_arg(f.node(), "self"), f.tensor("other"));
+  if (!f.is_tensor("other")) return xlogy_by_number(f, f.x(), number_arg(f.node(), "other"));
   V x = f.x(), y = f.tensor("other");
   V product = f.where(f.compare("aten::eq", x, 0.0), 0.0, f.mul(x, f.log(y)));
   f.result(f.where(f.compare("aten::ne", y, y), f.add(y, f.mul(x, 0.0)), product));
@@ -188,6 +205,28 @@ void asin(Formula& f) {
 void acos(Formula& f) {
   V x = f.x();
   f.result(f.both("aten::atan2", other_leg(f, x), x));
+}
+
+/// Below 0; -0, too, whose inverse is.
+V is_negative(Formula& f, V x) {
+  return f.both("aten::logical_or", f.compare("aten::lt", x, 0.0),
+                f.compare("aten::lt", f.map("aten::reciprocal", x), 0.0));
+}
+
+/// The angle of the point (x, y): atan(y / x), and half a turn to the side of y where x is negative. The
+/// quotient of two zeros is that of y by 1, the one of two infinities the product of their signs.
+void atan2(Formula& f) {
+  V y = f.x(), x = f.tensor("other");
+  const auto both_are = [&](V a, V b, double value) {
+    return f.both("aten::logical_and", f.compare("aten::eq", a, value), f.compare("aten::eq", b, value));
+  };
+  V quotient = f.where(both_are(y, x, 0), y, f.div(y, x));
+  V signs = f.mul(f.map("aten::sign", y), f.map("aten::sign", x));
+  V slope = f.where(both_are(f.abs(y), f.abs(x), std::numeric_limits<double>::infinity()), signs, quotient);
+  V angle = f.map("aten::atan", slope);
+  V half_turn = f.constant(torch::full({}, std::numbers::pi, f.type()), "pi");
+  V turned = f.add(angle, f.where(is_negative(f, y), -std::numbers::pi, half_turn));
+  f.result(f.where(is_negative(f, x), turned, angle));
 }
 
 V half_sum(Formula& f, V x, bool difference) {
@@ -246,16 +285,30 @@ void is_inf(Formula& f) {
   f.result(f.compare("aten::eq", f.abs(x), std::numeric_limits<double>::infinity()));
 }
 
+/// The largest number of a type.
+double largest_of(at::ScalarType type) {
+  switch (type) {
+    case at::kHalf:
+      return std::numeric_limits<at::Half>::max();
+    case at::kBFloat16:
+      return std::numeric_limits<at::BFloat16>::max();
+    case at::kFloat:
+      return std::numeric_limits<float>::max();
+    default:
+      return std::numeric_limits<double>::max();
+  }
+}
+
 void nan_to_num(Formula& f) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity(),
-                   kLargest = std::numeric_limits<float>::max();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   V x = f.x();
-  if (!f.floats()) return;
+  if (!f.floats()) return f.result(f.map("aten::clone", x));
+  const double largest = largest_of(f.type());
   const auto instead = [&](const char* name, double otherwise) {
     return optional_number(f.node(), name).value_or(otherwise);
   };
-  V made = f.where(f.compare("aten::eq", x, kInfinity), instead("posinf", kLargest), x);
-  made = f.where(f.compare("aten::eq", x, -kInfinity), instead("neginf", -kLargest), made);
+  V made = f.where(f.compare("aten::eq", x, kInfinity), instead("posinf", largest), x);
+  made = f.where(f.compare("aten::eq", x, -kInfinity), instead("neginf", -largest), made);
   f.result(f.where(f.compare("aten::ne", x, x), instead("nan", 0.0), made));
 }
 
@@ -317,6 +370,8 @@ SpelledTable spelled_functions() {
                                           {"aten::tan", tan},
                                           {"aten::atan", atan},
                                           {"aten::arctan", atan},
+                                          {"aten::atan2", atan2},
+                                          {"aten::arctan2", atan2},
                                           {"aten::asin", asin},
                                           {"aten::acos", acos},
                                           {"aten::sinh", sinh},
@@ -342,4 +397,4 @@ SpelledTable spelled_functions() {
   return kTable;
 }
 
-}  // namespace ulp::exchange::tflite
+}  // namespace ulp::exchange::spelled

@@ -1,4 +1,4 @@
-#include "ulp/exchange/tflite/spelled.h"
+#include "ulp/exchange/spelled/spelled.h"
 
 #include <torch/types.h>
 
@@ -8,7 +8,7 @@
 
 #include "ulp/exchange/arguments.h"
 
-namespace ulp::exchange::tflite {
+namespace ulp::exchange::spelled {
 
 using graph::Argument;
 using graph::Node;
@@ -154,7 +154,7 @@ V Formula::trunc(V x) {
   return mul(map("aten::sign", x), map("aten::floor", abs(x)));
 }
 
-void spell_out(graph::Graph& graph) {
+void spell_out(graph::Graph& graph, const std::function<bool(const Node&)>& wanted) {
   std::vector<Node*> calls;
   for (const auto& node : graph.nodes()) {
     const bool runs = node->kind() == Node::Kind::call && !node->train_only && !node->outputs().empty();
@@ -167,11 +167,11 @@ void spell_out(graph::Graph& graph) {
     Speller spell(graph, *node);
     Formula write(spell);
     try {
-      row->spell(write);
+      if (wanted(*node)) row->spell(write);
     } catch (const Refused&) {  // the writer says that there is no form
     }
   }
   graph.remove_dead(/*attributes=*/true);
 }
 
-}  // namespace ulp::exchange::tflite
+}  // namespace ulp::exchange::spelled

@@ -1,13 +1,14 @@
-// Calls that the format has no operator for, as calls that have one: a rewrite of the graph before it is
+// Calls that a format has no operator for, as calls that have one: a rewrite of the graph before it is
 // written.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string_view>
 
 #include "ulp/exchange/speller.h"
 
-namespace ulp::exchange::tflite {
+namespace ulp::exchange::spelled {
 
 /// Writes formulas before a node, in calls of PyTorch's operators. Sizes of results follow from those of
 /// operands, which broadcast.
@@ -80,7 +81,7 @@ struct SpelledRow {
 };
 using SpelledTable = std::span<const SpelledRow>;
 
-/// Spells all calls that a table has.
-void spell_out(graph::Graph& graph);
+/// Spells the calls that a table has, of those that a writer wants spelled.
+void spell_out(graph::Graph& graph, const std::function<bool(const graph::Node&)>& wanted);
 
-}  // namespace ulp::exchange::tflite
+}  // namespace ulp::exchange::spelled

@@ -4,9 +4,9 @@
 #include <limits>
 
 #include "ulp/exchange/arguments.h"
-#include "ulp/exchange/tflite/spelled.h"
+#include "ulp/exchange/spelled/spelled.h"
 
-namespace ulp::exchange::tflite {
+namespace ulp::exchange::spelled {
 
 namespace {
 
@@ -136,4 +136,4 @@ SpelledTable spelled_norms() {
   return kTable;
 }
 
-}  // namespace ulp::exchange::tflite
+}  // namespace ulp::exchange::spelled

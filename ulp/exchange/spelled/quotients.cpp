@@ -1,8 +1,8 @@
 // Whole parts, remainders and quotients without them.
 #include "ulp/exchange/arguments.h"
-#include "ulp/exchange/tflite/spelled.h"
+#include "ulp/exchange/spelled/spelled.h"
 
-namespace ulp::exchange::tflite {
+namespace ulp::exchange::spelled {
 
 namespace {
 
@@ -67,4 +67,4 @@ SpelledTable spelled_quotients() {
   return kTable;
 }
 
-}  // namespace ulp::exchange::tflite
+}  // namespace ulp::exchange::spelled
