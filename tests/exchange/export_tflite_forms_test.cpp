@@ -11,6 +11,8 @@
 #include "error_of.h"
 #include "tflite_run.h"
 #include "ulp/exchange/export_tflite.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/quant/quantize.h"
 
 namespace ulp::test {
 
@@ -77,6 +79,8 @@ TEST(ExportTfliteForms, FunctionsAreSpelledOut) {
       {"logaddexp", [](const at::Tensor& v) { return at::logaddexp(v, v * 2); }},
       {"logit", [](const at::Tensor& v) { return at::logit(v, 1e-3); }},
       {"erf", [](const at::Tensor& v) { return at::erf(v); }},
+      {"erfc", [](const at::Tensor& v) { return at::erfc(v); }},
+      {"far erfc", [](const at::Tensor& v) { return at::log(at::erfc(v.abs() * 0.7 + 1e-3)); }},
       {"tan", [](const at::Tensor& v) { return at::tan(v); }},
       {"asin", [](const at::Tensor& v) { return at::asin(v * 0.08); }},
       {"acos", [](const at::Tensor& v) { return at::acos(v * 0.08); }},
@@ -123,7 +127,8 @@ TEST(ExportTfliteForms, InfinitiesAndWhatIsNoNumber) {
                 {"nan_to_num", [](const at::Tensor& v) { return at::nan_to_num(v, 1.5, 10, -20); }},
                 {"softplus", [](const at::Tensor& v) { return at::softplus(v).clamp_max(1e30); }},
                 {"expm1", [](const at::Tensor& v) { return at::expm1(v).clamp_max(1e30); }},
-                {"erf", [](const at::Tensor& v) { return at::erf(v); }}},
+                {"erf", [](const at::Tensor& v) { return at::erf(v); }},
+                {"erfc", [](const at::Tensor& v) { return at::erfc(v); }}},
                x);
 }
 
@@ -212,6 +217,37 @@ TEST(ExportTfliteForms, AveragesByEveryDivisor) {
   expect_right(of_volumes, volume);
 }
 
+/// Codes of averages over windows that end outside, or whose padding does not count: those of the graph, of
+/// operators for windows alone.
+TEST(ExportTfliteForms, AveragesOfCodesByRunsOfWindows) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(7);
+  const at::Tensor image = torch::randn({2, 3, 7, 8}) + 0.3;
+  for (const bool ceil : {false, true}) {
+    for (const bool counts : {false, true}) {
+      SCOPED_TRACE(std::string(ceil ? "ceil " : "") + (counts ? "counting" : ""));
+      const auto pooled = [=](const at::Tensor& v) {
+        return at::avg_pool2d(v, {4, 2}, {2, 3}, {2, 1}, ceil, counts);
+      };
+      const auto prepared = quant::prepare(captured_function(pooled, image), quant::Recipe::tflite_int8());
+      prepared->forward(image);
+      const auto int8 = quant::convert(prepared);
+      const auto file = read_tflite(exchange::export_tflite(*int8, {.batch = 2, .integer_io = true}));
+      const TfliteTensor &in = file->tensor(file->inputs.at(0)), &out = file->tensor(file->outputs.at(0));
+      ASSERT_EQ(in.type, kInt8Type);
+      ASSERT_EQ(out.type, kInt8Type);
+      const auto codes_of = [](const at::Tensor& x, const TfliteTensor& steps) {
+        const at::Tensor rounded = (x / steps.scale.at(0)).round() + steps.zero_point.at(0);
+        return rounded.clamp(-128, 127).to(at::kChar);
+      };
+      const at::Tensor right = codes_of(channels_last(int8->forward(image)), out);
+      const at::Tensor made = TfliteRun(*file).run({codes_of(channels_last(image), in)}).at(0);
+      EXPECT_TRUE(torch::equal(made, right)) << (made.to(at::kInt) - right.to(at::kInt)).abs().max();
+      for (const TfliteOperator& op : file->operators) EXPECT_EQ(file->output(op).type, kInt8Type) << op.code;
+    }
+  }
+}
+
 TEST(ExportTfliteForms, ResizesByStoredMatricesAndPicks) {
   const at::Tensor image = form_image({2, 3, 5, 7}), sequence = form_image({2, 3, 6}),
                    volume = form_image({2, 2, 3, 4, 5});
@@ -226,6 +262,22 @@ TEST(ExportTfliteForms, ResizesByStoredMatricesAndPicks) {
                 {"bicubic by factors",
                  [](const at::Tensor& v) {
                    return at::upsample_bicubic2d(v, {8, 11}, false, 1.7, 1.6);
+                 }},
+                {"antialiased",
+                 [](const at::Tensor& v) {
+                   return at::_upsample_bilinear2d_aa(v, {2, 3}, false);
+                 }},
+                {"antialiased by corners",
+                 [](const at::Tensor& v) {
+                   return at::_upsample_bilinear2d_aa(v, {9, 4}, true);
+                 }},
+                {"antialiased by factors",
+                 [](const at::Tensor& v) {
+                   return at::_upsample_bilinear2d_aa(v, {3, 5}, false, 0.7, 0.8);
+                 }},
+                {"antialiased bicubic",
+                 [](const at::Tensor& v) {
+                   return at::_upsample_bicubic2d_aa(v, {3, 9}, false);
                  }},
                 {"nearest-exact",
                  [](const at::Tensor& v) {
@@ -248,6 +300,73 @@ TEST(ExportTfliteForms, ResizesByStoredMatricesAndPicks) {
                    return at::upsample_trilinear3d(v, {5, 3, 7}, false);
                  }}},
                volume);
+}
+
+/// LibTorch repeats the first row there.
+TEST(ExportTfliteForms, AntialiasedColumnsAreRefused) {
+  const torch::NoGradGuard no_grad;
+  const auto module = captured_function(
+      [](const at::Tensor& v) {
+        return at::_upsample_bilinear2d_aa(v, {2, 1}, false);
+      },
+      form_image({2, 3, 5, 7}));
+  EXPECT_ERROR(exchange::export_tflite(*module), "expected an antialiased result of several columns");
+}
+
+TEST(ExportTfliteForms, ImagesAreSampledAtPlaces) {
+  const at::Tensor image = form_image({2, 3, 5, 7});
+  at::Tensor grid = torch::rand({2, 4, 6, 2}) * 3 - 1.5;
+  grid[0][0][0].fill_(-1);
+  grid[0][0][1].fill_(1);
+  grid[1][0][0].fill_(40);  // far outside
+  Forms forms;
+  for (const int64_t mode : {0, 1, 2}) {
+    for (const int64_t outside : {0, 1, 2}) {
+      for (const bool corners : {false, true}) {
+        forms.push_back(
+            {std::to_string(mode) + " " + std::to_string(outside) + (corners ? " corners" : ""),
+             [=](const at::Tensor& v) { return at::grid_sampler(v, grid, mode, outside, corners); }});
+      }
+    }
+  }
+  expect_right(forms, image, 5e-6);
+}
+
+TEST(ExportTfliteForms, ColumnsOfWindowsAreFolded) {
+  expect_right({{"without gaps",
+                 [](const at::Tensor& v) {
+                   return at::col2im(v, {4, 5}, {2, 2}, {1, 1}, {0, 0}, {1, 1});
+                 }}},
+               form_image({2, 12, 12}));
+  expect_right({{"dilated, padded, by steps",
+                 [](const at::Tensor& v) {
+                   return at::col2im(v, {7, 9}, {2, 3}, {2, 1}, {1, 2}, {2, 3});
+                 }}},
+               form_image({2, 12, 16}));
+}
+
+TEST(ExportTfliteForms, GridsOfAxes) {
+  const at::Tensor other = torch::randn({4});
+  const auto grid = [=](const char* indexing, size_t which) {
+    return [=](const at::Tensor& v) { return at::meshgrid({v, other, v * 2}, indexing)[which] * 1; };
+  };
+  Forms forms;
+  for (const char* indexing : {"ij", "xy"}) {
+    for (const size_t which : {size_t{0}, size_t{1}, size_t{2}})
+      forms.push_back({indexing + std::to_string(which), grid(indexing, which)});
+  }
+  expect_right(forms, form_image({3}), 0);
+}
+
+/// What is rounded down of a finite number by an infinite one is 0 or -1.
+TEST(ExportTfliteForms, QuotientsByInfinitiesAreRoundedDown) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const at::Tensor x = torch::tensor({3.F, -3.F, 0.F, 7.5F, -7.5F, 1e-3F}).view({2, 3});
+  const at::Tensor by = torch::tensor({kInfinity, kInfinity, -kInfinity, -kInfinity, -2.F, 0.F}).view({2, 3});
+  expect_right({{"tensors", [=](const at::Tensor& v) { return at::div(v, by, "floor").clamp_max(1e30); }},
+                {"a number", [](const at::Tensor& v) { return at::div(v, kInfinity, "floor"); }},
+                {"a negative one", [](const at::Tensor& v) { return at::div(v, -kInfinity, "floor"); }}},
+               x, 0);
 }
 
 TEST(ExportTfliteForms, BlocksThatAreNoSquares) {

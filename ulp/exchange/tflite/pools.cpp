@@ -116,8 +116,8 @@ bool has_padding(const Windows& windows) {
   return windows.height.pad > 0 || windows.width.pad > 0;
 }
 
-/// Whether the format's averages count otherwise than LibTorch's: windows that end outside of the image and its
-/// padding, or padding that does not count and is not SAME's.
+/// Whether the format's averages count otherwise than LibTorch's: windows that end outside of the image and
+/// its padding, or padding that does not count and is not SAME's.
 bool counts_otherwise(const Windows& windows, bool counts_padding) {
   const auto reaches_out = [](const Window& one) { return one.behind() > one.pad; };
   if (reaches_out(windows.height) || reaches_out(windows.width)) return true;
@@ -139,8 +139,8 @@ void average(Builder& builder, const Node& node, const Windows& windows, bool co
   });
 }
 
-/// Averages of codes over windows that the format has no word for: what lies outside is cut off, or is written
-/// around the image where it counts.
+/// Averages of codes over windows that the format has no word for: what lies outside is cut off, or is
+/// written around the image where it counts.
 void average_by_runs(Builder& builder, const Node& node, const Windows& windows, bool counts_padding) {
   const Value& x = *node.args.at(0).value;
   Index image = image_of(builder, node, x, /*integer=*/true);
