@@ -94,22 +94,6 @@ TEST(ExportSpelled, AreExactWhereNumbersAreSmallOrInfinite) {
   }
 }
 
-/// What is rounded down of a finite number by an infinite one is 0 or -1.
-TEST(ExportSpelled, QuotientsByInfinitiesAreRoundedDown) {
-  const torch::NoGradGuard no_grad;
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const at::Tensor x = torch::tensor({3.F, -3.F, 7.5F, -3.F, 0.F, -7.5F}).view({2, 3});
-  const at::Tensor by = torch::tensor({kInfinity, -kInfinity, -2.F});
-  for (const auto& [name, body] : std::vector<std::pair<std::string, Body>>{
-           {"tensors", [=](const at::Tensor& v) { return at::div(v, by, "floor"); }},
-           {"a number", [](const at::Tensor& v) { return at::div(v, kInfinity, "floor"); }},
-           {"a negative one", [](const at::Tensor& v) { return at::div(v, -kInfinity, "floor"); }}}) {
-    const auto module = captured_function(body, x);
-    const at::Tensor ours = exchange::import_onnx(exchange::export_onnx(*module), "model.onnx")->forward(x);
-    EXPECT_TRUE(torch::equal(ours, body(x))) << name << ours;
-  }
-}
-
 TEST(ExportSpelled, ReductionsAndOrders) {
   torch::manual_seed(2);
   const at::Tensor x = torch::randn({3, 4, 6});

@@ -235,20 +235,11 @@ void divide_whole(Builder& builder, const Node& node) {
   if (mode != "floor") refuse(node, "expected rounding_mode trunc or floor");
   if (!write.floats()) return floor_of_whole(write, a, b);
   // Less its remainder, the dividend is a multiple of the divisor.
-  const auto quotient = [&](const std::string& rest) {
-    return write.call("Round", {write.div(write.sub(a, rest), b)});
-  };
-  const bool computed = optional_value(node, "other") != nullptr;
-  if (!computed && std::isfinite(number_arg(node, "other")) && number_arg(node, "other") != 0)
-    return builder.alias(node.output(), quotient(remainder_of(write, a, b)));
-  // By what may be infinite LibTorch's way: the remainder with the dividend's sign, and one less for another
-  // sign of the divisor.
-  const std::string zero = write.number(0), rest = write.call("Mod", {a, b}, {{"fmod", int64_t{1}}});
-  const std::string signs = write.mul(write.call("Sign", {rest}), write.call("Sign", {b}));
-  const std::string whole = quotient(rest);
-  const std::string rounded =
-      write.call("Where", {write.call("Less", {signs, zero}), write.sub(whole, write.number(1)), whole});
-  write.result("Where", {write.call("Equal", {b, zero}), write.div(a, b), rounded});
+  const std::string whole = write.div(write.sub(a, remainder_of(write, a, b)), b);
+  const std::string rounded = write.call("Round", {whole});
+  if (optional_value(node, "other") == nullptr && number_arg(node, "other") != 0)
+    return builder.alias(node.output(), rounded);
+  write.result("Where", {write.call("Equal", {b, write.number(0)}), write.div(a, b), rounded});
 }
 
 ConverterTable spelled_converters() {
