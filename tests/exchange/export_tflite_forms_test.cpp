@@ -11,6 +11,8 @@
 #include "error_of.h"
 #include "tflite_run.h"
 #include "ulp/exchange/export_tflite.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/quant/quantize.h"
 
 namespace ulp::test {
 
@@ -77,6 +79,8 @@ TEST(ExportTfliteForms, FunctionsAreSpelledOut) {
       {"logaddexp", [](const at::Tensor& v) { return at::logaddexp(v, v * 2); }},
       {"logit", [](const at::Tensor& v) { return at::logit(v, 1e-3); }},
       {"erf", [](const at::Tensor& v) { return at::erf(v); }},
+      {"erfc", [](const at::Tensor& v) { return at::erfc(v); }},
+      {"far erfc", [](const at::Tensor& v) { return at::log(at::erfc(v.abs() * 0.7 + 1e-3)); }},
       {"tan", [](const at::Tensor& v) { return at::tan(v); }},
       {"asin", [](const at::Tensor& v) { return at::asin(v * 0.08); }},
       {"acos", [](const at::Tensor& v) { return at::acos(v * 0.08); }},
@@ -123,7 +127,8 @@ TEST(ExportTfliteForms, InfinitiesAndWhatIsNoNumber) {
                 {"nan_to_num", [](const at::Tensor& v) { return at::nan_to_num(v, 1.5, 10, -20); }},
                 {"softplus", [](const at::Tensor& v) { return at::softplus(v).clamp_max(1e30); }},
                 {"expm1", [](const at::Tensor& v) { return at::expm1(v).clamp_max(1e30); }},
-                {"erf", [](const at::Tensor& v) { return at::erf(v); }}},
+                {"erf", [](const at::Tensor& v) { return at::erf(v); }},
+                {"erfc", [](const at::Tensor& v) { return at::erfc(v); }}},
                x);
 }
 
@@ -212,6 +217,76 @@ TEST(ExportTfliteForms, AveragesByEveryDivisor) {
   expect_right(of_volumes, volume);
 }
 
+namespace {
+
+/// A window of 4 x 2 at distances of 2 and 3, with 2 rows and a column of padding.
+struct CodeWindows {
+  bool ceil = false, counts = false;
+  at::Tensor pool(const at::Tensor& x) const {
+    return at::avg_pool2d(x, {4, 2}, {2, 3}, {2, 1}, ceil, counts);
+  }
+};
+
+/// Averages of codes [N, H, W, C] by plain loops; what lies in the middle of two codes goes away from code 0.
+at::Tensor averaged_codes(const at::Tensor& codes, int64_t zero, at::IntArrayRef out, bool counts) {
+  const at::Tensor x = codes.to(at::kLong), y = torch::zeros(out, at::kLong);
+  const auto clipped = [](int64_t start, int64_t end, int64_t low, int64_t high) {
+    return std::pair(std::max(start, low), std::min(end, high));
+  };
+  for (int64_t h = 0; h < out[1]; ++h) {
+    for (int64_t w = 0; w < out[2]; ++w) {
+      const int64_t top = 2 * h - 2, left = 3 * w - 1;
+      const auto [h0, h1] = clipped(top, top + 4, 0, x.size(1));
+      const auto [w0, w1] = clipped(left, left + 2, 0, x.size(2));
+      const auto [t0, t1] = clipped(top, top + 4, -2, x.size(1) + 2);
+      const auto [l0, l1] = clipped(left, left + 2, -1, x.size(2) + 1);
+      const int64_t inside = (h1 - h0) * (w1 - w0), all = (t1 - t0) * (l1 - l0), by = counts ? all : inside;
+      const at::Tensor part = x.slice(1, h0, h1).slice(2, w0, w1);
+      for (int64_t n = 0; n < out[0]; ++n) {
+        for (int64_t c = 0; c < out[3]; ++c) {
+          const int64_t sum = part[n].select(2, c).sum().item<int64_t>() + zero * (by - inside);
+          y[n][h][w][c] = (sum + (sum > 0 ? by / 2 : -(by / 2))) / by;
+        }
+      }
+    }
+  }
+  return y.to(at::kChar);
+}
+
+}  // namespace
+
+/// Windows that end outside, or whose padding does not count, between two layers.
+TEST(ExportTfliteForms, AveragesOfCodesByRunsOfWindows) {
+  const torch::NoGradGuard no_grad;
+  const at::Tensor image = form_image({2, 3, 7, 8});
+  for (const CodeWindows windows : {CodeWindows{false, false}, {false, true}, {true, false}, {true, true}}) {
+    SCOPED_TRACE(std::string(windows.ceil ? "ceil " : "") + (windows.counts ? "counting" : ""));
+    auto net = std::make_shared<FunctionNet>();
+    auto first = net->register_module("first", torch::nn::Conv2d(3, 3, 1)),
+         last = net->register_module("last", torch::nn::Conv2d(3, 2, 1));
+    net->body = [=](const at::Tensor& v) mutable { return last->forward(windows.pool(first->forward(v))); };
+    const auto prepared = quant::prepare(captured_net(net, image), quant::Recipe::tflite_int8());
+    prepared->forward(image);
+    const auto file =
+        read_tflite(exchange::export_tflite(*quant::convert(prepared), {.batch = 2, .integer_io = true}));
+    for (const TfliteOperator& op : file->operators) EXPECT_EQ(file->output(op).type, kInt8Type) << op.code;
+    ASSERT_EQ(file->operators.front().code, kConv);
+    ASSERT_EQ(file->operators.back().code, kConv);
+    file->inputs = file->operators.front().outputs;
+    file->outputs = {file->operators.back().inputs.at(0)};
+    file->operators.erase(file->operators.begin());
+    file->operators.pop_back();
+    const TfliteTensor &in = file->tensor(file->inputs[0]), &out = file->tensor(file->outputs[0]);
+    EXPECT_EQ(in.scale, out.scale);
+    EXPECT_EQ(in.zero_point, out.zero_point);
+    const at::Tensor codes = torch::randint(-128, 128, {2, 7, 8, 3}, at::kChar);
+    const at::Tensor made = TfliteRun(*file).run({codes}).at(0);
+    const at::Tensor right = averaged_codes(codes, in.zero_point.at(0), made.sizes(), windows.counts);
+    EXPECT_EQ(made.sizes(), windows.pool(image).permute({0, 2, 3, 1}).sizes());
+    EXPECT_TRUE(torch::equal(made, right)) << (made.to(at::kInt) - right.to(at::kInt)).abs().max();
+  }
+}
+
 TEST(ExportTfliteForms, ResizesByStoredMatricesAndPicks) {
   const at::Tensor image = form_image({2, 3, 5, 7}), sequence = form_image({2, 3, 6}),
                    volume = form_image({2, 2, 3, 4, 5});
@@ -226,6 +301,22 @@ TEST(ExportTfliteForms, ResizesByStoredMatricesAndPicks) {
                 {"bicubic by factors",
                  [](const at::Tensor& v) {
                    return at::upsample_bicubic2d(v, {8, 11}, false, 1.7, 1.6);
+                 }},
+                {"antialiased",
+                 [](const at::Tensor& v) {
+                   return at::_upsample_bilinear2d_aa(v, {2, 3}, false);
+                 }},
+                {"antialiased by corners",
+                 [](const at::Tensor& v) {
+                   return at::_upsample_bilinear2d_aa(v, {9, 4}, true);
+                 }},
+                {"antialiased by factors",
+                 [](const at::Tensor& v) {
+                   return at::_upsample_bilinear2d_aa(v, {3, 5}, false, 0.7, 0.8);
+                 }},
+                {"antialiased bicubic",
+                 [](const at::Tensor& v) {
+                   return at::_upsample_bicubic2d_aa(v, {3, 9}, false);
                  }},
                 {"nearest-exact",
                  [](const at::Tensor& v) {
@@ -248,6 +339,71 @@ TEST(ExportTfliteForms, ResizesByStoredMatricesAndPicks) {
                    return at::upsample_trilinear3d(v, {5, 3, 7}, false);
                  }}},
                volume);
+}
+
+/// LibTorch repeats the first row there.
+TEST(ExportTfliteForms, AntialiasedColumnsAreRefused) {
+  const torch::NoGradGuard no_grad;
+  const auto module = captured_function(
+      [](const at::Tensor& v) {
+        return at::_upsample_bilinear2d_aa(v, {2, 1}, false);
+      },
+      form_image({2, 3, 5, 7}));
+  EXPECT_ERROR(exchange::export_tflite(*module), "expected an antialiased result of several columns");
+}
+
+TEST(ExportTfliteForms, ImagesAreSampledAtPlaces) {
+  const at::Tensor image = form_image({2, 3, 5, 7});
+  // Places follow the image; many are outside.
+  const auto grid_of = [](const at::Tensor& v) { return v.slice(1, 0, 2).permute({0, 2, 3, 1}) * 1.3; };
+  Forms forms;
+  for (const int64_t mode : {0, 1, 2}) {
+    for (const int64_t outside : {0, 1, 2}) {
+      for (const bool corners : {false, true}) {
+        forms.push_back(
+            {std::to_string(mode) + " " + std::to_string(outside) + (corners ? " corners" : ""),
+             [=](const at::Tensor& v) { return at::grid_sampler(v, grid_of(v), mode, outside, corners); }});
+      }
+    }
+  }
+  expect_right(forms, image, 5e-6);
+}
+
+TEST(ExportTfliteForms, ColumnsOfWindowsAreFolded) {
+  expect_right({{"without gaps",
+                 [](const at::Tensor& v) {
+                   return at::col2im(v, {4, 5}, {2, 2}, {1, 1}, {0, 0}, {1, 1});
+                 }}},
+               form_image({2, 12, 12}));
+  expect_right({{"dilated, padded, by steps",
+                 [](const at::Tensor& v) {
+                   return at::col2im(v, {7, 9}, {2, 3}, {2, 1}, {1, 2}, {2, 3});
+                 }}},
+               form_image({2, 12, 16}));
+}
+
+TEST(ExportTfliteForms, GridsOfAxes) {
+  const at::Tensor other = torch::randn({4});
+  const auto grid = [=](const char* indexing, size_t which) {
+    return [=](const at::Tensor& v) { return at::meshgrid({v, other, v * 2}, indexing)[which] * 1; };
+  };
+  Forms forms;
+  for (const char* indexing : {"ij", "xy"}) {
+    for (const size_t which : {size_t{0}, size_t{1}, size_t{2}})
+      forms.push_back({indexing + std::to_string(which), grid(indexing, which)});
+  }
+  expect_right(forms, form_image({3}), 0);
+}
+
+/// What is rounded down of a finite number by an infinite one is 0 or -1.
+TEST(ExportTfliteForms, QuotientsByInfinitiesAreRoundedDown) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const at::Tensor x = torch::tensor({3.F, -3.F, 7.5F, -3.F, 0.F, -7.5F}).view({2, 3});
+  const at::Tensor by = torch::tensor({kInfinity, -kInfinity, -2.F});
+  expect_right({{"tensors", [=](const at::Tensor& v) { return at::div(v, by, "floor"); }},
+                {"a number", [](const at::Tensor& v) { return at::div(v, kInfinity, "floor"); }},
+                {"a negative one", [](const at::Tensor& v) { return at::div(v, -kInfinity, "floor"); }}},
+               x, 0);
 }
 
 TEST(ExportTfliteForms, BlocksThatAreNoSquares) {

@@ -85,6 +85,7 @@ class TfliteRun {
     kGelu = 150,
     kAtan2 = 156,
     kSign = 158,
+    kBroadcastTo = 130,
     kTopK = 48
   };
 
@@ -150,7 +151,7 @@ class TfliteRun {
       case kStrided:
         return strided(op);
       case kPad:
-        return padded(in(op, 0), ints(op, 1), 0);
+        return padded(in(op, 0), ints(op, 1), zero_of(file_.input(op, 0)));
       case kPadV2:
         return padded(in(op, 0), ints(op, 1), in(op, 2).item<double>());
       case kBilinear:
@@ -293,6 +294,8 @@ class TfliteRun {
         return x().cumsum(ints(op, 1).at(0));
       case kConv3d:
         return volume(op);
+      case kBroadcastTo:
+        return x().expand(ints(op, 1));
       default:
         return std::nullopt;
     }
@@ -302,7 +305,13 @@ class TfliteRun {
   at::Tensor gathered(const TfliteOperator& op) {
     const at::Tensor ids = in(op, 1).to(at::kLong);
     const int64_t axis = op.options.get<int32_t>(0);
-    if (op.options.get<int32_t>(1) > 0) return at::gather(in(op, 0), axis, ids);
+    if (op.options.get<int32_t>(1) > 0 && axis + 1 == in(op, 0).dim())
+      return at::gather(in(op, 0), axis, ids);
+    if (op.options.get<int32_t>(1) > 0) {  // rows [N, P, C] of ids [N, ...]
+      std::vector<at::Tensor> images;
+      for (int64_t n = 0; n < ids.size(0); ++n) images.push_back(at::embedding(in(op, 0)[n], ids[n]));
+      return at::stack(images);
+    }
     at::Tensor made = in(op, 0).index_select(axis, ids.flatten());
     Ints shape = in(op, 0).sizes().vec();
     shape.erase(shape.begin() + axis);
@@ -344,6 +353,11 @@ class TfliteRun {
       x = has(4, d) ? x.select(d, first) : x.slice(d, first, last, step[at]);
     }
     return x;
+  }
+
+  /// The code that stands for 0.
+  static double zero_of(const TfliteTensor& tensor) {
+    return tensor.type == kInt8Type ? static_cast<double>(tensor.zero_point.at(0)) : 0;
   }
 
   static at::Tensor padded(const at::Tensor& x, const Ints& pairs, double value) {
@@ -424,7 +438,10 @@ class TfliteRun {
     };
     const at::Tensor windows = sums(in(op, 0));
     if (is_max) return windows.amax(-1);
-    return windows.sum(-1) / sums(torch::ones_like(in(op, 0))).sum(-1);
+    const at::Tensor count = sums(torch::ones_like(in(op, 0))).sum(-1);
+    if (in(op, 0).scalar_type() == at::kFloat) return windows.sum(-1) / count;
+    const at::Tensor all = windows.sum(-1);  // codes: what lies in the middle of two goes away from code 0
+    return (all.sign() * at::div(all.abs() + at::div(count, 2, "floor"), count, "floor")).to(at::kChar);
   }
 
   const TfliteModel& file_;

@@ -34,6 +34,39 @@ at::Tensor picked(const at::Tensor& x, const std::vector<int64_t>& to, const std
   }
 }
 
+/// The weight of an element at this distance from the middle of the window, as PIL has them: a triangle, or
+/// the cubic kernel of a = -0.5.
+double antialiasing_weight(double distance, bool cubic) {
+  constexpr double kA = -0.5;
+  const double x = std::abs(distance);
+  if (!cubic) return std::max(1 - x, 0.0);
+  if (x < 1) return ((kA + 2) * x - (kA + 3)) * x * x + 1;
+  return x < 2 ? (((x - 5) * x + 8) * x - 4) * kA : 0;
+}
+
+/// Windows that grow with the step of a resize that makes the image smaller, LibTorch's
+/// _compute_indices_min_size_weights_aa: the weights of each window have a sum of 1.
+at::Tensor antialiased_matrix(const ResizeAxis& axis, bool corners, bool cubic) {
+  const auto in = static_cast<double>(axis.in), out = static_cast<double>(axis.out);
+  const double by_corners = axis.out > 1 ? (in - 1) / (out - 1) : 0;
+  const double step = corners ? by_corners : axis.factor > 0 ? 1 / axis.factor : in / out;
+  const double widening = std::max(step, 1.0), reach = (cubic ? 2 : 1) * widening;
+  at::Tensor matrix = torch::zeros({axis.out, axis.in}, torch::kDouble);
+  auto weights = matrix.accessor<double, 2>();
+  for (int64_t o = 0; o < axis.out; ++o) {
+    const double middle = step * (static_cast<double>(o) + 0.5);
+    const auto place = [&](double at) { return static_cast<int64_t>(std::clamp(at + 0.5, 0.0, in)); };
+    const int64_t start = place(middle - reach), end = place(middle + reach);
+    double sum = 0;
+    for (int64_t i = start; i < end; ++i) {
+      weights[o][i] = antialiasing_weight((static_cast<double>(i) - middle + 0.5) / widening, cubic);
+      sum += weights[o][i];
+    }
+    for (int64_t i = start; i < end && sum != 0; ++i) weights[o][i] /= sum;
+  }
+  return matrix;
+}
+
 }  // namespace
 
 bool ResizeAxis::by_sizes() const {
@@ -89,16 +122,14 @@ LinearPicks linear_picks(const ResizeAxis& axis, bool corners) {
 at::Tensor resize_matrix(const graph::Node& node, const ResizeAxis& axis) {
   const torch::NoGradGuard no_grad;
   const bool corners = bool_arg(node, "align_corners");
+  if (node.is("aten::_upsample_bilinear2d_aa")) return antialiased_matrix(axis, corners, /*cubic=*/false);
+  if (node.is("aten::_upsample_bicubic2d_aa")) return antialiased_matrix(axis, corners, /*cubic=*/true);
   const std::vector<int64_t> to = {axis.out, axis.in};  // the width stays
   const at::Tensor units = torch::eye(axis.in, torch::kDouble).view({1, 1, axis.in, axis.in});
   const auto factor = given(axis.factor), none = given(0);
   at::Tensor matrix;
   if (node.is("aten::upsample_bicubic2d")) {
     matrix = at::upsample_bicubic2d(units, to, corners, factor, none);
-  } else if (node.is("aten::_upsample_bicubic2d_aa")) {
-    matrix = at::_upsample_bicubic2d_aa(units, to, corners, factor, none);
-  } else if (node.is("aten::_upsample_bilinear2d_aa")) {
-    matrix = at::_upsample_bilinear2d_aa(units, to, corners, factor, none);
   } else {
     matrix = at::upsample_bilinear2d(units, to, corners, factor, none);
   }

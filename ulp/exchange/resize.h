@@ -35,7 +35,7 @@ struct LinearPicks {
 LinearPicks linear_picks(const ResizeAxis& axis, bool corners);
 
 /// Resizing as a product: result[o] = sum of matrix[o, i] x[i], f64 [out, in], which LibTorch makes of unit
-/// vectors.
+/// vectors, but for antialiased resizes, whose formula is written out.
 at::Tensor resize_matrix(const graph::Node& node, const ResizeAxis& axis);
 
 /// The factors of an upsample_* call for its `dims` last dimensions; 0 where it has none. Refuses factors

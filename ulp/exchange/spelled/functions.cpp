@@ -181,6 +181,23 @@ void erf(Formula& f) {
   f.result(erf_of(f, f.x()));
 }
 
+/// 1 - erf(x), whose digits stay for large x: there t exp(-x^2 + p(t)) with t = 1 / (1 + x / 2), Numerical
+/// Recipes' erfcc, within 1.2e-7 of each number. x^2 is h^2 + (x - h)(x + h) with an h whose square is exact.
+void erfc(Formula& f) {
+  constexpr double kNear = 0.5, kVanishes = 11, kSixteenths = 16;
+  V x = f.x(), z = f.abs(x), t = f.spell().map("aten::reciprocal", {f.add(f.mul(z, 0.5), 1)});
+  V sum = f.mul(t, 0.17087277);
+  for (const double term :
+       {-0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196, 1.00002368})
+    sum = f.mul(f.add(sum, term), t);
+  V ratio = f.mul(t, f.exp(f.add(sum, -1.26551223)));
+  V h = f.mul(f.map("aten::floor", f.mul(z, kSixteenths)), 1 / kSixteenths);
+  V bell = f.mul(f.exp(f.map("aten::neg", f.mul(h, h))), f.exp(f.mul(f.sub(h, z), f.add(h, z))));
+  V far = f.where(f.compare("aten::gt", z, kVanishes), 0.0, f.mul(ratio, bell));  // infinity, too
+  V both = f.where(f.compare("aten::lt", x, 0.0), f.from(2, far), far);
+  f.result(f.where(f.compare("aten::lt", z, kNear), f.from(1, erf_of(f, x)), both));
+}
+
 // Circular and hyperbolic functions.
 
 void tan(Formula& f) {
@@ -367,6 +384,7 @@ SpelledTable spelled_functions() {
                                           {"aten::xlogy", xlogy},
                                           {"aten::special_xlogy", xlogy},
                                           {"aten::erf", erf},
+                                          {"aten::erfc", erfc},
                                           {"aten::tan", tan},
                                           {"aten::atan", atan},
                                           {"aten::arctan", atan},

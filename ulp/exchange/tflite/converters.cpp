@@ -18,6 +18,8 @@ namespace ulp::exchange::tflite {
   X(volume)               \
   X(ordered)              \
   X(picked)               \
+  X(sampled)              \
+  X(folded)               \
   X(quantize)             \
   X(text)
 

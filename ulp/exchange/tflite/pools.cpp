@@ -8,6 +8,7 @@
 
 #include "ulp/exchange/adaptive_windows.h"
 #include "ulp/exchange/tflite/along.h"
+#include "ulp/exchange/tflite/runs.h"
 #include "ulp/graph/passes/pattern.h"
 
 namespace ulp::exchange::tflite {
@@ -116,19 +117,16 @@ bool has_padding(const Windows& windows) {
   return windows.height.pad > 0 || windows.width.pad > 0;
 }
 
-/// What keeps the format's averages from counting as LibTorch's do; null where nothing does.
-const char* counts_otherwise(const Windows& windows, bool counts_padding) {
+/// Whether the format's averages count otherwise than LibTorch's: windows that end outside of the image and
+/// its padding, or padding that does not count and is not SAME's.
+bool counts_otherwise(const Windows& windows, bool counts_padding) {
   const auto reaches_out = [](const Window& one) { return one.behind() > one.pad; };
-  if (reaches_out(windows.height) || reaches_out(windows.width))
-    return "expected windows that end inside of the image and its padding";
-  if (!counts_padding && has_padding(windows) && padded(windows.height, windows.width).apart)
-    return "expected padding that counts, or as much of it as SAME has";
-  return nullptr;
+  if (reaches_out(windows.height) || reaches_out(windows.width)) return true;
+  return !counts_padding && has_padding(windows) && padded(windows.height, windows.width).apart;
 }
 
 /// Where padding counts, it must not be left to the operator.
 void average(Builder& builder, const Node& node, const Windows& windows, bool counts_padding, bool integer) {
-  if (const char* reason = counts_otherwise(windows, counts_padding)) refuse(node, reason);
   const Padded how = padded(windows.height, windows.width);
   if (how.apart || !counts_padding || !has_padding(windows))
     return pool(builder, node, Operation::AVERAGE_POOL_2D, windows, integer);
@@ -139,6 +137,20 @@ void average(Builder& builder, const Node& node, const Windows& windows, bool co
   const Index made = builder.make_moved(node, node.output(), Layout::channels_last, &x, integer);
   write_image(builder, node, *node.output(), made, [&](Index out) {
     builder.emit(Operation::AVERAGE_POOL_2D, {image}, {out}, options_of(options_of_pool(windows, {})));
+  });
+}
+
+/// Averages of codes over windows that the format has no word for: what lies outside is cut off, or is
+/// written around the image where it counts.
+void average_by_runs(Builder& builder, const Node& node, const Windows& windows, bool counts_padding) {
+  const Value& x = *node.args.at(0).value;
+  Index image = image_of(builder, node, x, /*integer=*/true);
+  if (counts_padding)
+    image = pad_image(builder, node, image, windows.height, windows.width, /*lowest=*/false);
+  const Index made = builder.make_moved(node, node.output(), Layout::channels_last, &x, /*integer=*/true);
+  write_image(builder, node, *node.output(), made, [&](Index out) {
+    average_runs(builder, node, image, out, spans_of(windows.height, counts_padding),
+                 spans_of(windows.width, counts_padding));
   });
 }
 
@@ -200,7 +212,7 @@ void avg_pool(Builder& builder, const Node& node) {
   const Windows windows = pool_windows<dims>(builder, node);
   const bool counts_padding = bool_arg(node, "count_include_pad");
   const std::optional<double> divisor = divisor_of(node);
-  if (divisor || counts_otherwise(windows, counts_padding) != nullptr) {
+  if (divisor || counts_otherwise(windows, counts_padding)) {
     check_halves(builder, node, divisor && std::fmod(*divisor, 2) == 1);
     return average_by_factors(builder, node, windows, counts_padding, divisor);
   }
@@ -323,7 +335,10 @@ void average_codes(Builder& builder, const Node& node) {
            text_arg(node, "rounding"));
   const Windows windows = windows_of(builder, node, x, *node.output(), kernel, ints_arg(node, "stride", dims),
                                      std::vector<int64_t>(dims, 1), ints_arg(node, "padding", dims, {0}));
-  average(builder, node, windows, bool_arg(node, "count_include_pad"), /*integer=*/true);
+  const bool counts_padding = bool_arg(node, "count_include_pad");
+  if (counts_otherwise(windows, counts_padding))
+    return average_by_runs(builder, node, windows, counts_padding);
+  average(builder, node, windows, counts_padding, /*integer=*/true);
 }
 
 }  // namespace

@@ -177,12 +177,21 @@ void nearest_by_picks(Builder& builder, const Node& node) {
   resize_each(builder, node, builder.has_codes(&x), axes, pick);
 }
 
+/// LibTorch 2.13 repeats the first row of an antialiased result of one column.
+void check_antialiased(const Node& node, const std::vector<ResizeAxis>& axes) {
+  const ResizeAxis &rows = axes.at(0), &columns = axes.at(1);
+  if (columns.out == 1 && rows.out > 1 && rows.in != rows.out)
+    refuse(node, "expected an antialiased result of several columns, which LibTorch has as they are, got 1");
+}
+
 /// Sums of several elements by weights that do not change, as products with stored matrices.
 void by_products(Builder& builder, const Node& node) {
+  const std::vector<ResizeAxis> axes = axes_of(builder, node);
+  if (node.op().ends_with("_aa")) check_antialiased(node, axes);
   const auto multiply = [&](Index image, int64_t place, const ResizeAxis& axis) {
     return product_along(builder, node, image, place, resize_matrix(node, axis));
   };
-  resize_each(builder, node, /*integer=*/false, axes_of(builder, node), multiply);
+  resize_each(builder, node, /*integer=*/false, axes, multiply);
 }
 
 void bilinear(Builder& builder, const Node& node) {
@@ -201,7 +210,9 @@ ConverterTable resize_converters() {
                                          {"aten::upsample_bilinear2d", bilinear},
                                          {"aten::upsample_linear1d", by_products},
                                          {"aten::upsample_trilinear3d", by_products},
-                                         {"aten::upsample_bicubic2d", by_products}};
+                                         {"aten::upsample_bicubic2d", by_products},
+                                         {"aten::_upsample_bicubic2d_aa", by_products},
+                                         {"aten::_upsample_bilinear2d_aa", by_products}};
   return kTable;
 }
 
