@@ -111,9 +111,9 @@ def known(key):
 
 
 def reason_of(why):
-    """A message without names of files, nodes, layers and tensors, without numbers, and without the list of what there is."""
+    """A message without names of files, nodes, layers and tensors, without numbers, and without what it advises."""
     why = why.splitlines()[0] if why else ""
-    why = why.split(". There are forms of ")[0]  # of all operators: a list that is the same for each file
+    why = re.sub(r"; the names nearest to it with one are [\w:]+(, [\w:]+)*", "", why)
     why = re.sub(r"'[^']*[/.][^']*'", "FILE", why)
     why = re.sub(r"node '[^']*'", "node", why)
     why = re.sub(r"'[^']*'( in [\w.]+)?", "'..'", why)  # a call in a layer that has a name is the same call

@@ -1,4 +1,4 @@
-// Convolutions and normalisations of ONNX files whose attributes contradict each other, or whose types
+// Layers of ONNX files whose attributes or sizes contradict each other or those of runtimes, or whose types
 // differ.
 #include <torch/torch.h>
 
@@ -60,6 +60,54 @@ TEST(ImportLayers, StatisticsOfABatchOfHalvesAreFloats) {
   EXPECT_LE(share_off(results[1], mean * 0.75 + of_batch * 0.25), 1e-6);
   EXPECT_EQ(results.at(2).scalar_type(), torch::kFloat);
   EXPECT_LE(share_off(results[2], var * 0.75 + spread * 0.25), 1e-6);
+}
+
+/// With auto_pad the output is as long as the input times the strides, which runtimes miss by shorter windows.
+TEST(ImportLayers, TransposedWindowsShorterThanTheirStridesAreRefused) {
+  for (const char* pad : {"SAME_UPPER", "SAME_LOWER"}) {
+    OnnxCase file;
+    file.input("x", {1, 1, 4}).tensor("w", torch::ones({1, 1, 2}));
+    file.node("ConvTranspose", {"x", "w"}, {"y"},
+              {{"auto_pad", std::string(pad)}, {"strides", std::vector<int64_t>{3}}});
+    EXPECT_ERROR(file.output("y").import(), "got one of 2 with a stride of 3, by which runtimes differ");
+  }
+}
+
+TEST(ImportLayers, AnOutputShapeOfAFreeSizeIsRefused) {
+  OnnxCase file;
+  file.input("x", {1, 1, -1}).tensor("w", torch::ones({1, 1, 3}));
+  file.node("ConvTranspose", {"x", "w"}, {"y"}, {{"output_shape", std::vector<int64_t>{6}}}).output("y");
+  EXPECT_ERROR(file.import(), "expected an input whose sizes are numbers, for an output_shape");
+}
+
+TEST(ImportLayers, StatesOfAnotherBatchAreRefused) {
+  OnnxCase file;
+  file.input("x", {2, -1, 3}).tensor("w", torch::ones({1, 8, 3})).tensor("r", torch::ones({1, 8, 2}));
+  file.tensor("h", torch::ones({1, 5, 2}))
+      .node("LSTM", {"x", "w", "r", "", "", "h"}, {"y"}, {{"hidden_size", 2}});
+  EXPECT_ERROR(file.output("y").import(), "(LSTM): expected states of [1, 2, 2] as input 5, got [1, 5, 2]");
+}
+
+TEST(ImportLayers, TheFirstInputMayBeANumber) {
+  OnnxCase file;
+  file.input("a", {}).input("x", {-1, 3}).node("Add", {"x", "a"}, {"y"}).output("y");
+  const at::Tensor x = torch::randn({4, 3});
+  EXPECT_TRUE(file.run({torch::tensor(2.0F), x}).equal(x + 2));
+}
+
+TEST(ImportLayers, PlacesOfKnownNumbersThatAreNot0) {
+  const at::Tensor mask = torch::tensor({{1, 0, 2}, {0, 0, 3}});
+  OnnxCase file;
+  file.input("x", {-1, 3}).tensor("mask", mask).node("NonZero", {"mask"}, {"places"});
+  file.node("Cast", {"places"}, {"numbers"}, {{"to", 1}}).node("MatMul", {"x", "columns"}, {"y"});
+  file.tensor("turn", torch::tensor({3, 2})).node("Reshape", {"numbers", "turn"}, {"columns"}).output("y");
+  const at::Tensor x = torch::randn({4, 3});
+  const at::Tensor places = torch::nonzero(mask).t().to(torch::kFloat).reshape({3, 2});
+  EXPECT_LE(share_off(file.run({x}), x.matmul(places)), 1e-6);
+  OnnxCase computed;
+  computed.input("x", {2, 3}).node("NonZero", {"x"}, {"y"}).output("y");
+  EXPECT_ERROR(computed.import(),
+               "(NonZero): expected input 0, 'x', to follow from constants and sizes alone");
 }
 
 }  // namespace ulp::test

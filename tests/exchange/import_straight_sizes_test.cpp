@@ -130,6 +130,54 @@ TEST(StraightSizes, GraphsInsideNodesAreLookedInto) {
   EXPECT_ERROR(file.import(), "node 'the_Less' (Less): expected a number");
 }
 
+/// A loop of so many steps with x and a number of its own, whose body is given.
+OnnxCase& looped(OnnxCase& file, const OnnxCase& body, int64_t steps) {
+  file.tensor("steps", torch::tensor(steps))
+      .tensor("yes", torch::tensor(true))
+      .tensor("none", torch::tensor({0}));
+  return file.node("Loop", {"steps", "yes", "none"}, {"last"}, {{"body", body.branch()}});
+}
+
+OnnxCase body_of_loop() {
+  OnnxCase body;
+  body.input("i", {}, torch::kLong).input("go", {}, torch::kBool).input("state", {1}, torch::kLong);
+  return body.node("Identity", {"go"}, {"goes_on"}).output("goes_on").output("next");
+}
+
+TEST(StraightSizes, WhatBendsInALoopBendsBehindIt) {
+  for (const int64_t dim : {0, 1}) {
+    OnnxCase file = with_size(dim), body = body_of_loop();
+    file.tensor("fifty", torch::tensor({50}));
+    body.node("Min", {"n", "fifty"}, {"few"}).node("Add", {"state", "few"}, {"next"});
+    EXPECT_ERROR(cut(looped(file, body, 2), "last").import(), "node 'the_Min' (Min): expected a number");
+  }
+}
+
+TEST(StraightSizes, NumbersOfEarlierStepsAreNoConstants) {
+  OnnxCase file = with_size(1), body = body_of_loop();
+  body.tensor("first", torch::tensor(0)).node("Equal", {"i", "first"}, {"begins"});
+  body.tensor("nothing", torch::tensor({0})).node("Where", {"begins", "n", "nothing"}, {"more"});
+  body.node("Add", {"state", "more"}, {"next"});
+  file.tensor("two", torch::tensor({2}));
+  looped(file, body, 3).node("Sub", {"last", "two"}, {"less"});
+  cut(file, "less");
+  for (const int64_t time : {5, 17, 40}) {
+    const Tensor x = torch::randn({2, time});
+    EXPECT_TRUE(torch::equal(file.run({x}), x.slice(1, 0, time - 2))) << time;
+  }
+}
+
+TEST(StraightSizes, StepsThatEndByASizeAreRefused) {
+  OnnxCase file = with_size(0), body;
+  body.input("i", {}, torch::kLong).input("go", {}, torch::kBool).input("state", {-1, -2});
+  body.node("Less", {"i", "n"}, {"all"}).node("Squeeze", {"all"}, {"goes_on"});
+  body.node("Add", {"state", "state"}, {"next"}).output("goes_on").output("next");
+  file.tensor("steps", torch::tensor(2)).tensor("yes", torch::tensor(true));
+  file.node("Loop", {"steps", "yes", "x"}, {"y"}, {{"body", body.branch()}}).output("y");
+  EXPECT_ERROR(file.import(),
+               "(Less): expected a number that follows the sizes of the inputs by a polynomial");
+}
+
 TEST(StraightSizes, WhatBendsNowhereIsRead) {
   OnnxCase file = with_size(1);
   file.tensor("minus", torch::tensor({-1})).tensor("one", torch::tensor({1}));

@@ -94,6 +94,8 @@ TEST(WireReader, KnowsPlainText) {
 TEST(ReadOnnx, NamesTheFileAndTheNode) {
   EXPECT_SAYS(refusal(one_node("Frobnicate", {"x"}).bytes()),
               "'model.onnx': node 'the_Frobnicate' (Frobnicate): no form of it is known");
+  EXPECT_SAYS(refusal(one_node("RoundEven", {"x"}).bytes()),
+              "(RoundEven): no form of it is known; the names nearest to it with one are Round, ");
   EXPECT_SAYS(refusal(one_node("Relu", {"nobody"}).bytes()), "made before they are read, got 'nobody'");
   EXPECT_SAYS(refusal(one_node("Relu", {}).bytes()), "expected an input 0");
   EXPECT_SAYS(refusal(one_node("Reshape", {"x", "x"}).bytes()), "follows the numbers of the inputs");

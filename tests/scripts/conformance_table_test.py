@@ -74,7 +74,7 @@ class Reasons(unittest.TestCase):
         pool = "[exchange.export_tflite] expected calls, got aten::max_pool2d '{}'{}: expected no dilation, got {}"
         self.assertEqual(reason(pool.format("a", "", 2)), reason(pool.format("b_1", " in first.body", 12)))
         self.assertNotEqual(reason(pool.format("a", "", 2)), reason(pool.format("a", "", 2).replace("pool2d", "pool3d")))
-        self.assertEqual(reason("'/tmp/a.onnx': node 'n' (Pad): sizes [1, -2]. There are forms of Abs, Acos"),
+        self.assertEqual(reason("'/tmp/a.onnx': node 'n' (Pad): sizes [1, -2]; the names nearest to it with one are Abs, Acos"),
                          "FILE: node (Pad): sizes [..]")
         self.assertEqual(reason("one\nmore lines"), "one")
         self.assertEqual(reason(""), "")

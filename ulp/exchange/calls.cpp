@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ulp/base/error.h"
+#include "ulp/exchange/nearest_names.h"
 #include "ulp/graph/describe.h"
 
 namespace ulp::exchange {
@@ -12,19 +13,21 @@ namespace {
 using graph::Argument;
 using graph::Node;
 
+std::string without_form(const Node& node, const Conversion& conversion) {
+  return concatenate("no ", conversion.form, " is known; the names nearest to it with one are ",
+                     nearest_names(node.op(), conversion.op_names()));
+}
+
 /// Throws one error for all that stand in the way.
 [[noreturn]] void fail_with(const std::vector<Refused>& refusals, const Conversion& conversion) {
   constexpr size_t kShown = 8;
   std::string text;
-  bool unknown = false;
   for (size_t i = 0; i < refusals.size() && i < kShown; ++i) {
     const auto& [node, reason] = refusals[i];
-    unknown = unknown || reason.empty();
     text += (text.empty() ? "" : "; ") + graph::describe(*node) + ": " +
-            (reason.empty() ? "no " + std::string(conversion.form) + " is known" : reason);
+            (reason.empty() ? without_form(*node, conversion) : reason);
   }
   if (refusals.size() > kShown) text += "; and " + std::to_string(refusals.size() - kShown) + " more";
-  if (unknown) text += ". There are forms of " + conversion.op_names();
   fail(conversion.where, "expected a graph whose calls have ", conversion.form, "s, got ", text);
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,21 +30,19 @@ typename ConverterRow<Builder>::Function find_row(const std::vector<ConverterRow
   return nullptr;
 }
 
-/// "aten::add, aten::conv2d, ...", in alphabetical order.
+/// The ops of the rows.
 template <typename Builder>
-std::string row_names(const std::vector<ConverterRow<Builder>>& rows) {
-  std::set<std::string_view> names;
-  for (const ConverterRow<Builder>& row : rows) names.insert(row.op);
-  std::string text;
-  for (const std::string_view name : names) text.append(text.empty() ? "" : ", ").append(name);
-  return text;
+std::vector<std::string_view> row_names(const std::vector<ConverterRow<Builder>>& rows) {
+  std::vector<std::string_view> names;
+  for (const ConverterRow<Builder>& row : rows) names.push_back(row.op);
+  return names;
 }
 
 /// What a format does with a graph.
 struct Conversion {
-  const char* where;          ///< of errors: "exchange.export_onnx"
-  const char* form;           ///< in errors: "ONNX form"
-  std::string (*op_names)();  ///< ops that have a form
+  const char* where;                            ///< of errors: "exchange.export_onnx"
+  const char* form;                             ///< in errors: "ONNX form"
+  std::vector<std::string_view> (*op_names)();  ///< ops that have a form
   /// Writes a call; false where none of the rows is for it.
   std::function<bool(const graph::Node&)> call;
   /// A result of the model; its name where it has one, else empty.
@@ -53,7 +50,7 @@ struct Conversion {
 };
 
 /// Calls them for each node that runs in eval mode, in order. Throws ulp::Error that names each call that was refused, and
-/// the ops that have a form where one of them has none.
+/// for one without a form the ops with names like its own that have one.
 void convert_graph(const graph::Graph& graph, const Conversion& conversion);
 
 }  // namespace ulp::exchange

@@ -111,12 +111,15 @@ void learn(Store& store, const Inputs& inputs) {
   first.forward(inputs.examples);
   Run second(store, /*training=*/false, /*dry=*/true);
   second.forward(onnx_import::at_other_sizes(inputs));
-  const std::map<std::string, at::Tensor> one = first.sized_values(), other = second.sized_values();
-  for (const auto& [name, value] : one) {
+  const std::map<std::string, std::vector<at::Tensor>> one = first.sized_values(),
+                                                       other = second.sized_values();
+  const auto are_equal = [](const at::Tensor& a, const at::Tensor& b) {
+    return a.scalar_type() == b.scalar_type() && at::equal(a, b);
+  };
+  for (const auto& [name, values] : one) {
     const auto found = other.find(name);
-    const bool same = found != other.end() && value.scalar_type() == found->second.scalar_type() &&
-                      at::equal(value, found->second);
-    if (same) store.fixed.insert(name);
+    if (found != other.end() && std::ranges::equal(values, found->second, are_equal))
+      store.fixed.insert(name);
   }
   onnx_import::check_straight_sizes(store, inputs, first);
   if (store.choices.empty() || !store.has_free_sizes) return;

@@ -48,6 +48,12 @@ int32_t emit_move_batch(Builder& builder, int32_t tensor, int64_t to, const std:
   return builder.emit(std::move(step), name, form, shape);
 }
 
+/// Whether the graph has codes there, too: those that are dequantized are numbers in it.
+bool are_codes(const Value& result, const Form& held) {
+  const bool bytes = result.meta && (result.meta->dtype == at::kByte || result.meta->dtype == at::kChar);
+  return held.type == DataType::u8 && (bytes || result.producer->is("ulp::quantize"));
+}
+
 /// A result that has the batch first.
 int32_t output_tensor(Builder& builder, const Node& reader, const Value* result, const Form& form) {
   const int32_t tensor = builder.as(reader, result, form);
@@ -82,7 +88,7 @@ void add_output(Builder& builder, const Node& reader, const Value* result) {
   form.layout = Layout::plain;
   const bool held = form.type == DataType::i32 || form.type == DataType::i64;
   const bool integers = result->meta && result->meta->dtype == at::kLong;
-  if (!held && !result->producer->is("ulp::quantize")) form = {integers ? DataType::i64 : DataType::f32};
+  if (!held && !are_codes(*result, form)) form = {integers ? DataType::i64 : DataType::f32};
   const std::vector<int64_t> shape = caller_shape_of(*result->producer, *result);
   const int64_t batch = batch_of(shape);
   if (batch == 0) {

@@ -35,6 +35,22 @@ void expect_no_float64(const Group& group) {
   for (const Node* node : group.inner) check(*node);
 }
 
+/// Codes are whole numbers for the graph, and stand for numbers in a plan: only what keeps or picks them means
+/// the same in both.
+bool takes_codes(const Node& node) {
+  return is_any(node, {"ulp::dequantize", "ulp::average_codes", "aten::max_pool2d"}) || is_move(node);
+}
+
+void expect_no_codes(const Builder& builder, const Node& node) {
+  if (takes_codes(node)) return;
+  for (const Value* read : node.reads()) {
+    const bool bytes =
+        read->meta && c10::elementSize(read->meta->dtype) == 1 && read->meta->dtype != at::kBool;
+    if (bytes && builder.bound(read) && builder.form_of(node, read).type == DataType::u8)
+      unsupported(node, "expected numbers, got the codes of '", read->name, "'");
+  }
+}
+
 /// Gathers the nodes that cannot be lowered while going on with the rest, to name all of them at once.
 class Lowerer {
  public:
@@ -84,6 +100,8 @@ class Lowerer {
       expect_no_float64(group);
       const LowerFunction lowering = find_lowering(graph_, group);
       if (lowering == nullptr) unsupported(*group.root, hint_for(*group.root));
+      for (const Node* node : group.inner) expect_no_codes(builder_, *node);
+      expect_no_codes(builder_, *group.root);
       if (!poisoned) lowering(builder_, group);
     });
     if (poisoned || refusals_.size() != before) poison(*group.last);

@@ -32,6 +32,13 @@ struct Result {
   std::optional<at::ScalarType> dtype;
 };
 
+/// What an engine has made in the type that the graph has. Signed codes are held as unsigned ones, moved by 128.
+at::Tensor in_type(const at::Tensor& made, at::ScalarType dtype) {
+  if (made.scalar_type() == at::kByte && dtype == at::kChar)
+    return at::sub(made.to(at::kShort), 128).to(at::kChar);
+  return made.to(dtype);
+}
+
 /// One piece, ready to run: an engine, or a module of LibTorch's.
 struct RunnablePiece {
   PieceInfo info;
@@ -167,7 +174,8 @@ struct PiecewiseModel::State {
       std::vector<at::Tensor> made = piece.run(reads);
       for (size_t i = 0; i < made.size(); ++i) {
         const lowering::Result& result = piece.results[i];
-        values[result.slot] = result.dtype && piece.engine ? made[i].to(*result.dtype) : made[i];
+        values[result.slot] =
+            result.dtype && piece.engine ? lowering::in_type(made[i], *result.dtype) : made[i];
       }
       for (const size_t slot : piece.last_reads) values[slot].reset();
       if (profile == nullptr) continue;

@@ -251,10 +251,15 @@ void lower_dequantize(Builder& builder, const Group& group) {
   if (is_quantized_constant(builder.graph(), node.output())) return;  // read by the layer it belongs to
   const Value* codes = value_arg(node, "q");
   const Form form = builder.form_of(node, codes);
-  const at::Tensor scale = builder.graph().attribute_tensor(value_arg(node, "scale"));
-  if (form.type != DataType::u8 || !scale.defined() || scale.numel() != 1 ||
-      scale.to(at::kFloat).item<float>() != form.scale) {
-    unsupported(node, "expected the scale of the ulp::quantize before it");
+  const auto is = [&](const char* name, double wanted) {
+    const at::Tensor given = builder.graph().attribute_tensor(value_arg(node, name));
+    return given.defined() && given.numel() == 1 && given.to(at::kDouble).item<double>() == wanted;
+  };
+  const auto may_be = [&](at::ScalarType type) { return !codes->meta || codes->meta->dtype == type; };
+  const bool same_zero = (may_be(at::kByte) && is("zero_point", form.zero_point)) ||
+                         (may_be(at::kChar) && is("zero_point", form.zero_point - 128));
+  if (form.type != DataType::u8 || !is("scale", form.scale) || !same_zero) {
+    unsupported(node, "expected the scale and the zero point of the ulp::quantize before it");
   }
   builder.alias(node.output(), codes);
 }

@@ -18,8 +18,8 @@ using ConverterTable = std::span<const Converter>;
 
 /// Null for an op without one.
 ConvertFunction find_converter(const graph::Node& node);
-/// "aten::add, aten::conv2d, ...", in alphabetical order.
-std::string converter_names();
+/// The ops that have one.
+std::vector<std::string_view> converter_names();
 /// The element types in which ONNX Runtime computes an op, where they are fewer than the file can hold.
 std::span<const PeerTypes> peer_types();
 

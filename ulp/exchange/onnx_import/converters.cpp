@@ -73,10 +73,10 @@ const Converter* find_converter(const FileNode& node) {
   return found == all_converters().end() ? nullptr : &found->second;
 }
 
-std::string converter_names() {
-  std::string text;
-  for (const auto& [op, function] : all_converters()) text.append(text.empty() ? "" : ", ").append(op);
-  return text;
+std::vector<std::string_view> converter_names() {
+  std::vector<std::string_view> names;
+  for (const auto& [op, function] : all_converters()) names.push_back(op);
+  return names;
 }
 
 }  // namespace ulp::exchange::onnx_import

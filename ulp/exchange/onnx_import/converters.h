@@ -23,7 +23,7 @@ using ConverterTable = std::span<const Converter>;
 
 /// Null for an op without one.
 const Converter* find_converter(const FileNode& node);
-/// "Add, Conv, ...", in alphabetical order.
-std::string converter_names();
+/// The ops that have one.
+std::vector<std::string_view> converter_names();
 
 }  // namespace ulp::exchange::onnx_import

@@ -90,8 +90,8 @@ class InputReader {
     int64_t& batch_dim = made.options.batch_dims[input];
     const std::string name = name_of(inputs_[input], dim);
     // An unnamed first dimension is the batch of its input where the batch has no name either.
-    const bool unnamed =
-        given.name.empty() && dim == 0 && !batch_.empty() && inputs_[0].shape[0].name.empty();
+    const bool unnamed = given.name.empty() && dim == 0 && !batch_.empty() && !inputs_[0].shape.empty() &&
+                         inputs_[0].shape[0].name.empty();
     if (batch_dim < 0 && ((first_ && dim == 0) || (given.size < 0 && (name == batch_ || unnamed)))) {
       batch_dim = static_cast<int64_t>(dim);
       return kBatch;

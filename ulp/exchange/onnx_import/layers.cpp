@@ -58,10 +58,16 @@ void pad_to_shape(Call& call, const Tensor& x, Window& window, const Sizes& more
   shape = call.attribute("output_shape", shape);
   if (shape.size() == dims + 2) shape.erase(shape.begin(), shape.begin() + 2);
   if (shape.size() != dims) call.refuse("expected ", dims, " numbers as attribute 'output_shape'");
+  if (call.has_attribute("output_shape"))
+    call.expect_the_same(x.sizes().slice(2).vec(),
+                         "expected an input whose sizes are numbers, for an output_shape");
   for (size_t d = 0; d < dims; ++d) {
     const int64_t all =
         window.strides[d] * (x.size(static_cast<int64_t>(d) + 2) - 1) + more[d] + reach_of(window, d);
     const int64_t total = all - shape[d];
+    if (total < 0 && !call.has_attribute("output_shape"))
+      call.refuse("expected windows as long as their strides for the auto_pad ", automatic, ", got one of ",
+                  reach_of(window, d), " with a stride of ", window.strides[d], ", by which runtimes differ");
     if (total < 0) {  // what is missing comes behind, and attribute 'pads' is not asked
       window.before[d] = 0;
       window.behind[d] = total;

@@ -82,6 +82,10 @@ void Run::repeat(const FileNode& node) {
   const Slot* condition = given(1) ? known(node.inputs[1], node) : nullptr;
   if ((given(0) && (count == nullptr || count->value.numel() != 1)) || (given(1) && condition == nullptr))
     fail_file(kImportOnnxWhere, node.label(), ": expected a number of steps that is known before the run");
+  for (const size_t i : {0, 1}) {
+    if (given(i)) store_.argued.insert(node.inputs[i]);
+  }
+  store_.argued.insert(body.outputs[0].name);
   const double most = given(0) ? count->value.item<double>() : HUGE_VAL;
   bool goes_on = condition == nullptr || is_true(*condition);
   std::vector<Slot> kept;

@@ -215,6 +215,21 @@ void scatter_nd(Call& call) {
   call.set(at::index_put(x, columns_of(call, x, index), call.x(2), /*accumulate=*/!reduction.empty()));
 }
 
+/// Where known numbers are none of 0, [dimensions, count]: of others, the count would follow the data.
+void non_zero(Call& call) {
+  const Tensor x = call.known(0);
+  if (x.dim() == 0) call.refuse("expected one dimension or more, got a single number");
+  const Tensor places = at::nonzero(x).t().contiguous();
+  const int64_t* numbers = places.const_data_ptr<int64_t>();
+  call.expect_the_same(Sizes(numbers, numbers + places.numel()),
+                       "expected the same lengths and places at all sizes of the inputs");
+  call.set(places);
+}
+
+double non_zero_bound(Call& call) {
+  return first_input(call) * static_cast<double>(call.sizes(0).size() + 1);
+}
+
 }  // namespace
 
 ConverterTable piece_table() {
@@ -226,7 +241,8 @@ ConverterTable piece_table() {
                                          {"GatherND", gather_nd, by_index},
                                          {"ScatterElements", scatter_elements, first_input},
                                          {"Scatter", scatter_elements, first_input},
-                                         {"ScatterND", scatter_nd, first_input}};
+                                         {"ScatterND", scatter_nd, first_input},
+                                         {"NonZero", non_zero, non_zero_bound}};
   return kTable;
 }
 

@@ -117,7 +117,11 @@ class Weights {
 
 Tensor state(Call& call, size_t i, const RecurrentLayer& layer, const Tensor& x) {
   if (!call.has(i)) return at::zeros({layer.directions, x.size(1), layer.hidden}, x.options());
-  return layer.batch_first ? at::transpose(call.x(i), 0, 1) : call.x(i);
+  const Tensor given = layer.batch_first ? at::transpose(call.x(i), 0, 1) : call.x(i);
+  const std::vector<int64_t> sizes = {layer.directions, x.size(1), layer.hidden};
+  if (given.sizes() != at::IntArrayRef(sizes))
+    call.refuse("expected states of ", at::IntArrayRef(sizes), " as input ", i, ", got ", given.sizes());
+  return given;
 }
 
 /// One direction of a GRU that resets its state before it multiplies it, which LibTorch has not: step by step. The weights are

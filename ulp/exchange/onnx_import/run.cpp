@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "ulp/exchange/nearest_names.h"
 #include "ulp/exchange/onnx_import/converters.h"
 #include "ulp/exchange/onnx_import/unsigned.h"
 
@@ -131,8 +132,9 @@ void Run::count(const FileNode& node, double bytes) {
 std::vector<at::Tensor> Run::results_of(const FileNode& node, bool known) {
   const Converter* converter = find_converter(node);
   if (converter == nullptr)
-    fail_file(kImportOnnxWhere, node.label(), ": no form of it is known. There are forms of ",
-              converter_names());
+    fail_file(kImportOnnxWhere, node.label(),
+              ": no form of it is known; the names nearest to it with one are ",
+              nearest_names(node.op, converter_names()));
   return guarded(node, [&] {
     Call call(*this, node, known ? Call::As::known : Call::As::calls);
     constexpr double kWidest = 8;
@@ -146,12 +148,20 @@ std::vector<at::Tensor> Run::results_of(const FileNode& node, bool known) {
   });
 }
 
-std::map<std::string, at::Tensor> Run::sized_values() const {
-  std::map<std::string, at::Tensor> values;
+std::map<std::string, std::vector<at::Tensor>> Run::sized_values() const {
+  std::map<std::string, std::vector<at::Tensor>> values = sized_;
   for (const auto& [name, slot] : slots_) {
-    if (slot.known && slot.sized) values[name] = slot.value;
+    if (slot.known && slot.sized && !values.contains(name)) values[name] = {slot.value};
   }
   return values;
+}
+
+void Run::note(const FileNode& node, const std::vector<at::Tensor>& results) {
+  Evaluation& made = evaluations_[&node].emplace_back();
+  made.results = results;
+  for (const std::string& input : node.inputs) {
+    if (!input.empty() && !is_sizes(node)) made.inputs[input] = slot(input, node).value;
+  }
 }
 
 std::map<std::string, at::Tensor> Run::known_values() const {
@@ -187,6 +197,8 @@ void Run::measure(const FileNode& node) {
     all = to > from ? std::vector<int64_t>(all.begin() + from, all.begin() + to) : std::vector<int64_t>();
     sizes = torch::tensor(all, at::kLong);
   }
+  if (dry_) note(node, {sizes});
+  if (sized) sized_[node.outputs.at(0)].push_back(sizes);
   slots_[node.outputs.at(0)] = {.value = sizes, .known = true, .sized = sized, .maker = &node};
 }
 
@@ -219,12 +231,14 @@ void Run::compute(const FileNode& node) {
     const at::NoGradGuard no_grad;
     results = results_of(node, /*known=*/true);
     for (at::Tensor& result : results) result = result.defined() ? result.contiguous() : result;
+    if (dry_) note(node, results);
   } else {
     results = results_of(node, /*known=*/false);
   }
   for (size_t i = 0; i < results.size(); ++i) {
     if (node.outputs[i].empty()) continue;
     const bool follows_sizes = known && sized && !store_.fixed.contains(node.outputs[i]);
+    if (follows_sizes) sized_[node.outputs[i]].push_back(results[i]);
     slots_[node.outputs[i]] = {.value = results[i],
                                .known = known,
                                .sized = follows_sizes,

@@ -100,6 +100,12 @@ struct Slot {
       {};  ///< of a known value that follows sizes: the calls that make it, once a call reads it as a tensor
 };
 
+/// What a node has made of values that are known before the run, at one time that it was computed.
+struct Evaluation {
+  std::map<std::string, at::Tensor> inputs = {};
+  std::vector<at::Tensor> results = {};
+};
+
 /// One run.
 class Run {
  public:
@@ -115,10 +121,12 @@ class Run {
 
   /// The value as a tensor that calls read.
   at::Tensor tensor(const std::string& value, const FileNode& reader);
-  /// Of this run, the known values that follow sizes.
-  std::map<std::string, at::Tensor> sized_values() const;
-  /// Of this run, all values that are known before it.
+  /// Of this run, the known values that follow sizes: those of loops once for each time that they were made.
+  std::map<std::string, std::vector<at::Tensor>> sized_values() const;
+  /// Of this run, all values that are known before it, as they were made last.
   std::map<std::string, at::Tensor> known_values() const;
+  /// Of a dry run, how each node was computed whose inputs were known, in order: nodes of loops once a step.
+  const std::map<const FileNode*, std::vector<Evaluation>>& evaluations() const { return evaluations_; }
   /// What a node makes of these known values, beside a capture: in the place of forward().
   std::vector<at::Tensor> results_beside(const FileNode& node,
                                          const std::map<std::string, at::Tensor>& inputs);
@@ -140,6 +148,7 @@ class Run {
   Slot carried(const std::string& value, const FileNode& reader);
   static at::Tensor stacked(const FileNode& node, const std::vector<at::Tensor>& parts, int64_t dim);
   void measure(const FileNode& node);
+  void note(const FileNode& node, const std::vector<at::Tensor>& results);
   bool all_known(const FileNode& node, bool& sized);
   std::vector<at::Tensor> results_of(const FileNode& node, bool known);
   at::Tensor made(Slot& slot, const FileNode& reader);
@@ -160,6 +169,8 @@ class Run {
   size_t choices_ = 0, nodes_ = 0;  ///< of this run
   double bytes_ = 0;
   std::map<std::string, Slot> slots_;
+  std::map<const FileNode*, std::vector<Evaluation>> evaluations_;
+  std::map<std::string, std::vector<at::Tensor>> sized_;  ///< each time that they were made
 };
 
 /// A node while it is computed: its inputs, attributes and results.

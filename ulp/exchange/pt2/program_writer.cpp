@@ -380,7 +380,7 @@ Json ProgramWriter::write(TensorFolder& weights, TensorFolder& constants) {
   };
   convert_graph(graph_, {.where = kExportPt2Where,
                          .form = ".pt2 form",
-                         .op_names = [] { return std::string(); },
+                         .op_names = [] { return std::vector<std::string_view>(); },
                          .call = call,
                          .result = [&](const Value& value, const std::string&) { add_result(value); }});
   Json graph = {{"inputs", inputs_},

@@ -48,7 +48,7 @@ ConvertFunction find_converter(const graph::Node& node) {
   return find_row(all_converters(), node);
 }
 
-std::string converter_names() {
+std::vector<std::string_view> converter_names() {
   return row_names(all_converters());
 }
 
