@@ -99,8 +99,8 @@ TEST(ImportLayers, PlacesOfKnownNumbersThatAreNot0) {
   const at::Tensor mask = torch::tensor({{1, 0, 2}, {0, 0, 3}});
   OnnxCase file;
   file.input("x", {-1, 3}).tensor("mask", mask).node("NonZero", {"mask"}, {"places"});
-  file.node("Cast", {"places"}, {"numbers"}, {{"to", 1}}).node("MatMul", {"x", "columns"}, {"y"});
-  file.tensor("turn", torch::tensor({3, 2})).node("Reshape", {"numbers", "turn"}, {"columns"}).output("y");
+  file.node("Cast", {"places"}, {"numbers"}, {{"to", 1}}).tensor("turn", torch::tensor({3, 2}));
+  file.node("Reshape", {"numbers", "turn"}, {"columns"}).node("MatMul", {"x", "columns"}, {"y"}).output("y");
   const at::Tensor x = torch::randn({4, 3});
   const at::Tensor places = torch::nonzero(mask).t().to(torch::kFloat).reshape({3, 2});
   EXPECT_LE(share_off(file.run({x}), x.matmul(places)), 1e-6);

@@ -250,6 +250,17 @@ TEST(Captured, ConstantsMadeInForward) {
   });
 }
 
+TEST(Captured, BuffersWithTheNamesOfConstantsKeepTheirNumbers) {
+  struct Named : torch::nn::Module {
+    Named() { kept = register_buffer("_constant0", torch::tensor({2.0F, 3.0F})); }
+    at::Tensor forward(const at::Tensor& x) { return x * kept + torch::tensor({10.0F, 20.0F}); }
+    at::Tensor kept;
+  } model;
+  const auto graph = ulp::capture(model, {torch::randn({3, 2})});
+  const at::Tensor x = torch::randn({4, 2});
+  EXPECT_TRUE(graph->forward(x).equal(model.forward(x)));
+}
+
 TEST(Captured, MasksWrittenPartByPart) {
   expect_captured([](Holder&, at::Tensor x) {
     at::Tensor mask = x.new_zeros({4}), same = torch::zeros_like(mask);

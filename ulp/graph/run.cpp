@@ -5,6 +5,9 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <optional>
+#include <unordered_map>
+
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/hooks.h"
 #include "ulp/graph/capture/trace.h"
@@ -28,8 +31,16 @@ class Restorer {
     saved_.resize(subject.attributes.size());
     for (size_t i = 0; i < saved_.size(); ++i) {
       memory_.push_back(subject.attributes[i].second.tensor.variable_data());
+      index_[subject.attributes[i].second.tensor.unsafeGetTensorImpl()] = i;
       if (subject.attributes[i].second.kind == Attribute::Kind::buffer) save(i);
     }
+  }
+
+  /// A model may put its own memory back before it returns.
+  void before_read(const at::Tensor& tensor) {
+    if (!tensor.defined() || was_replaced_) return;
+    const auto found = index_.find(tensor.unsafeGetTensorImpl());
+    if (found != index_.end() && replaced(found->second)) was_replaced_ = found->second;
   }
 
   /// Parameters are seldom written, and large: they are kept when a call is about to write to them.
@@ -40,10 +51,10 @@ class Restorer {
     }
   }
 
-  /// Throws ulp::Error naming the first attribute that has other memory now.
+  /// Throws ulp::Error naming the first attribute that has other memory now, or had it when a call read it.
   void refuse_replaced() const {
     for (size_t i = 0; i < memory_.size(); ++i) {
-      if (!replaced(i)) continue;
+      if (!replaced(i) && was_replaced_ != i) continue;
       fail("graph.capture", "forward gives '", subject_.attributes[i].first,
            "' other memory with set_data(), which a graph would not do; write the new values into it with "
            "copy_() under torch::NoGradGuard");
@@ -93,6 +104,8 @@ class Restorer {
   std::vector<at::Generator> generators_;
   std::vector<at::Tensor> states_, saved_;
   std::vector<at::Tensor> memory_;  ///< of each attribute before the run
+  std::unordered_map<const c10::TensorImpl*, size_t> index_;
+  std::optional<size_t> was_replaced_;
 };
 
 c10::IValue copy_of(const c10::IValue& value) {
@@ -137,13 +150,13 @@ class EnabledAutocast {
 };
 
 /// The gradients of a weighted sum of the results by the parameters and the inputs.
-std::vector<at::Tensor> gradients_of(const Trace& run, const Subject& subject) {
+std::vector<at::Tensor> gradients_of(const Trace& run, const Subject& subject, double scale) {
   at::Generator generator = at::detail::createCPUGenerator(/*seed_val=*/11);
   torch::autograd::variable_list results, weights, of;
   for_each_tensor(run.result, [&](const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.requires_grad()) return;
     results.push_back(tensor);
-    const at::Tensor drawn = at::randn(tensor.sizes(), generator, at::kFloat);
+    const at::Tensor drawn = at::randn(tensor.sizes(), generator, at::kFloat) * scale;
     weights.push_back(drawn.to(tensor.options().requires_grad(false)));
   });
   for (const auto& [name, attribute] : subject.attributes) {
@@ -184,13 +197,15 @@ Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, const
   try {
     const EnabledAutocast enabled(device, options.autocast);
     {
-      Recorder recorder(result, device, [&](const at::Tensor& tensor) { restorer.before_write(tensor); });
+      Recorder recorder(result, device,
+                        {.read = [&](const at::Tensor& tensor) { restorer.before_read(tensor); },
+                         .write = [&](const at::Tensor& tensor) { restorer.before_write(tensor); }});
       result.result = subject.forward(inputs);
     }
     hooks.refuse_new();
     restorer.refuse_replaced();
     result.custom_result = custom_function_behind(result.result, result);
-    if (options.gradients) result.gradients = gradients_of(result, subject);
+    if (options.gradients != 0) result.gradients = gradients_of(result, subject, options.gradients);
     if (options.keep != Keep::nothing) {
       at::NoGradGuard no_grad;
       result.result_copy = copy_of(result.result);

@@ -148,6 +148,10 @@ void lower_pad(Builder& builder, const Group& group) {
   const size_t rank = shape_of(node, *value_arg(node, "self")).size();
   PadAttributes attributes = sides_of(node, ints_arg(node, has_arg(node, "pad") ? "pad" : "padding"), rank);
   attributes.mode = pad_mode_of(node);
+  const bool cuts = std::ranges::any_of(
+      attributes.sides, [](const runtime::PadSides& side) { return side.before < 0 || side.after < 0; });
+  if (cuts && attributes.mode == kernels::PadMode::circular)
+    unsupported(node, "expected sides of a circular pad that add, got one that cuts off");
   if (has_arg(node, "value")) attributes.value = static_cast<float>(number_arg(node, "value").value_or(0));
   if (!std::isfinite(attributes.value)) unsupported(node, "expected a finite number, got ", attributes.value);
   emit_pad(builder, group, std::move(attributes));

@@ -56,6 +56,8 @@ void pad_by_picks(Builder& builder, const Node& node, const std::string& mode) {
   for (const auto& [dim, before, behind] : around_of(node, rank)) {
     if (before == 0 && behind == 0) continue;
     const int64_t size = fixed_size(node, x, dim);
+    if (mode == "circular" && (before < 0 || behind < 0))
+      refuse(node, "expected sides of a circular pad that add, got one that cuts off");
     Picks picks;
     for (int64_t i = -before; i < size + behind; ++i) picks.push_back(element_at(mode, i, size));
     image = picked_along(builder, image, axis_in(layout, dim, rank), picks);

@@ -214,7 +214,9 @@ class GraphBuilder {
       throw ChangedConstant("[graph.capture] " + where +
                             " is a tensor made outside of recorded operations, and it changes between runs");
     }
-    std::string name = "_constant" + std::to_string(constants_++);
+    std::string name;  // a file that was written from a graph has such names
+    do name = "_constant" + std::to_string(constants_++);
+    while (graph_->find_attribute(name) != nullptr);
     graph_->set_attribute(name, {Attribute::Kind::constant, seen.back()});
     return graph_->attribute(name);
   }
@@ -252,7 +254,7 @@ class GraphBuilder {
             {&train.calls[place.train].inputs[i], &train_[r].calls[place.train].tensors, &train.sizes, true});
       }
       args.push_back(merger_.merge(seen, leaf, where(call, i, place.eval)));
-      if (in_eval && runs_.lowered) follow_dtype(args.back(), place.eval, i);
+      if (in_eval && runs_.lowered) follow_dtype(args.back(), place.eval, i, in_train);
     }
     Node* node = graph_->call(functional ? functional_target(call) : call.target, std::move(args));
     node->in_place = functional;
@@ -270,8 +272,29 @@ class GraphBuilder {
     set_scope(*node);
   }
 
-  /// A type that is lower under autocast was read from a value that is: the latest such value will do.
-  void follow_dtype(Argument& arg, int32_t index, size_t position) const {
+  /// Products, which every autocast lowers; other ops keep fp32 on some devices and under some policies.
+  static bool is_product(const TracedCall& call) {
+    static constexpr std::string_view kProducts[] = {"aten::linear",
+                                                     "aten::addmm",
+                                                     "aten::mm",
+                                                     "aten::matmul",
+                                                     "aten::bmm",
+                                                     "aten::baddbmm",
+                                                     "aten::conv1d",
+                                                     "aten::conv2d",
+                                                     "aten::conv3d",
+                                                     "aten::_convolution",
+                                                     "aten::convolution",
+                                                     "aten::conv_transpose1d",
+                                                     "aten::conv_transpose2d",
+                                                     "aten::conv_transpose3d"};
+    const std::string_view op = std::string_view(call.target).substr(0, call.target.find('.'));
+    return std::ranges::find(kProducts, op) != std::end(kProducts);
+  }
+
+  /// A type that is lower under autocast was read from a value that is: the latest product of these, or else
+  /// the latest value. `in_train`: the call is one of both modes.
+  void follow_dtype(Argument& arg, int32_t index, size_t position, bool in_train) const {
     const Trace &plain = runs_.eval[0].trace, &lowered = *runs_.lowered;
     const c10::IValue &before = plain.calls[index].inputs[position],
                       &after = lowered.calls[index].inputs[position];
@@ -286,8 +309,10 @@ class GraphBuilder {
         const auto found = values_.find({ValueKey::Kind::call, i, static_cast<int32_t>(k)});
         const bool alone = found != values_.end() && found->second->producer->outputs().size() == full.size();
         if (!alone || !is(full[k], before) || !is(low[k], after)) continue;
-        arg = Argument::dtype_of(found->second, before);
-        return;
+        if (in_train && found->second->producer->eval_only) continue;
+        const bool product = is_product(plain.calls[i]);
+        if (product || arg.kind != Argument::Kind::dtype) arg = Argument::dtype_of(found->second, before);
+        if (product) return;
       }
     }
   }

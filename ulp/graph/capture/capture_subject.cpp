@@ -22,9 +22,20 @@ namespace ulp::graph {
 
 namespace {
 
+/// The inputs as if a gradient of them were wanted.
+std::vector<at::Tensor> with_gradients(const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& input : inputs) {
+    const at::Tensor own = input.detach();
+    result.push_back(own.is_floating_point() ? own.requires_grad_() : own);
+  }
+  return result;
+}
+
 Run run(const Subject& subject, const std::vector<at::Tensor>& inputs, const RunSizes& sizes, bool training) {
   Run result;
-  result.trace = trace(subject, inputs, sizes, {.training = training});
+  result.trace = trace(subject, subject.differentiates_custom ? with_gradients(inputs) : inputs, sizes,
+                       {.training = training});
   result.resolved = resolve(result.trace, subject);
   return result;
 }
@@ -93,6 +104,14 @@ bool names_float(const TracedCall& call) {
   return false;
 }
 
+/// The same of calls that train mode makes alone.
+bool train_only_names_float(const Runs& runs) {
+  for (size_t i = 0; i < runs.eval_of_train.size(); ++i) {
+    if (runs.eval_of_train[i] < 0 && names_float(runs.train[0].trace.calls[i])) return true;
+  }
+  return false;
+}
+
 /// The names of the inputs: those given, or "input", or "input_0", "input_1".
 std::vector<std::string> names_of(size_t inputs, const CaptureOptions& options) {
   std::vector<std::string> names = options.input_names;
@@ -105,6 +124,22 @@ std::vector<std::string> names_of(size_t inputs, const CaptureOptions& options) 
       fail("graph.capture", "expected different names of inputs that are not empty, got '", names[i], "'");
   }
   return names;
+}
+
+/// Throws CustomFunction where a function works on inputs that needed no gradient: nothing shows it then.
+void look_for_custom(const Subject& subject, const Trace& plain) {
+  const auto hides = [](const TracedCall& call) { return !call.grad && !of_custom_function(call); };
+  if (subject.differentiates_custom || std::ranges::none_of(plain.calls, hides)) return;
+  Trace looked;
+  try {
+    looked = trace(subject, with_gradients(plain.inputs), plain.sizes, {});
+  } catch (const Error&) {
+    return;  // writes to an input, which is a leaf here
+  }
+  const auto call = std::ranges::find_if(looked.calls, of_custom_function);
+  if (call == looked.calls.end() || subject.infers_only) return;
+  throw CustomFunction("[graph.capture] " + call->target +
+                       " belongs to a custom autograd function, which cannot be captured");
 }
 
 /// Runs the model at several sizes in eval mode, and in train mode.
@@ -127,6 +162,7 @@ Runs watch(const Subject& subject, const std::vector<at::Tensor>& examples, cons
     check_same_calls(runs.eval[0].trace, runs.eval.back().trace);
   }
   runs.near = runs.eval.size();
+  look_for_custom(subject, runs.eval[0].trace);
   constexpr size_t kOneMore = 1;  // the point with one sample more
   runs.train.push_back(run_at(points[kOneMore], trains));
   runs.eval_of_train = align(runs.eval[kOneMore], runs.train[0]);
@@ -223,12 +259,15 @@ std::shared_ptr<GraphModule> capture_subject(Subject subject, const std::vector<
     notes.emplace_back("forward calls custom autograd functions: the graph infers, and gives no gradients");
   }
   if (subject.scripted) notes = use_plain_convolutions(*built.graph);
+  if (train_only_names_float(runs))
+    notes.emplace_back("types in calls of train mode alone are those of float32, under autocast, too");
   if (!runs.lowered && std::ranges::any_of(runs.eval[0].trace.calls, names_float))
     notes.emplace_back(
         "under autocast to bfloat16 the model makes other calls, or cannot run: the graph makes those of "
         "float32");
   auto module = std::make_shared<GraphModule>(built.graph, std::move(notes));
   if (!custom.empty()) check_gradients(subject, *module, examples, custom);
+  if (subject.keeps_written_constants) check_written_masks(subject, *module, built, runs, trains);
   check_captured(subject, *module, built, runs, options);
   module->train(subject.was_training && trains);
   return module;

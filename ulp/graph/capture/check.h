@@ -15,6 +15,11 @@ namespace ulp::graph {
 void check_gradients(const Subject& subject, GraphModule& module, const std::vector<at::Tensor>& examples,
                      const std::string& refusal);
 
+/// Throws ulp::Error where the graph gives other results than the model at the sizes of its runs, with drawn numbers:
+/// for masks that are calls of the graph, of which C++ may have written elements that no call shows.
+void check_written_masks(const Subject& subject, GraphModule& module, const Built& built, const Runs& runs,
+                         bool trains);
+
 void check_captured(const Subject& subject, GraphModule& module, const Built& built, const Runs& runs,
                     const CaptureOptions& options);
 

@@ -20,7 +20,7 @@ namespace {
 struct Recording {
   Trace* trace = nullptr;
   c10::DeviceType device = at::kCPU;
-  std::function<void(const at::Tensor&)> before_write = {};
+  BeforeCall before = {};
   int depth = 0;
 };
 
@@ -60,11 +60,12 @@ bool is_transparent(const c10::OperatorName& name) {
   return name.name == "aten::einsum";
 }
 
-void show_written(const TracedCall& call) {
+void show_arguments(const TracedCall& call) {
   const std::vector<c10::Argument>& wanted = call.schema->arguments();
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const c10::AliasInfo* alias = wanted[i].alias_info();
-    if (alias != nullptr && alias->isWrite()) for_each_tensor(call.inputs[i], current.before_write);
+    for_each_tensor(call.inputs[i], current.before.read);
+    if (alias != nullptr && alias->isWrite()) for_each_tensor(call.inputs[i], current.before.write);
   }
 }
 
@@ -87,7 +88,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   call.node = running_node();
   call.autocast = {current.device, at::autocast::is_autocast_enabled(current.device),
                    at::autocast::get_autocast_dtype(current.device)};
-  show_written(call);
+  show_arguments(call);
   frame->call = current.trace->calls.size();
   current.trace->calls.push_back(std::move(call));
   return frame;
@@ -111,10 +112,9 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
 
 }  // namespace
 
-Recorder::Recorder(Trace& trace, c10::DeviceType device,
-                   std::function<void(const at::Tensor&)> before_write) {
+Recorder::Recorder(Trace& trace, c10::DeviceType device, BeforeCall before) {
   if (current.trace) fail("graph.capture", "expected no capture inside another one on the same thread");
-  current = {&trace, device, std::move(before_write), 0};
+  current = {&trace, device, std::move(before), 0};
   handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(on_start, on_end)
                                            .needsInputs(true)
                                            .needsOutputs(true)

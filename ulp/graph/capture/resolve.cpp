@@ -55,11 +55,11 @@ struct StaleRead {
 
 class Resolver {
  public:
-  Resolver(const Trace& trace, const Subject& subject) : trace_(trace), subject_(subject) {
-    const std::unordered_set<const void*> written = written_memory();
+  Resolver(const Trace& trace, const Subject& subject)
+      : trace_(trace), subject_(subject), written_(written_memory()) {
     for (size_t i = 0; i < subject.attributes.size(); ++i) {
       const auto& [kind, tensor] = subject.attributes[i].second;
-      const bool fixed = kind != Attribute::Kind::parameter && !written.contains(memory_key(tensor));
+      const bool fixed = kind != Attribute::Kind::parameter && !written_.contains(memory_key(tensor));
       if (!known(tensor))
         bind(tensor, {ValueKey::Kind::attribute, static_cast<int32_t>(i), 0},
              fixed ? Origin::buffers : Origin::data);
@@ -172,7 +172,11 @@ class Resolver {
         fail("graph.capture", "the model took the data of ", describe(original.keys),
              " out of autograd with data(); use detach()");
       }
-      states_[tensor.unsafeGetTensorImpl()] = original;
+      State adopted = original;
+      // Numbers of a buffer that no call writes are the same in every run, however C++ came by them.
+      if (kind == ValueKey::Kind::attribute && !written_.contains(memory_key(tensor)))
+        adopted.origin = Origin::constants;
+      states_[tensor.unsafeGetTensorImpl()] = adopted;
       memory(tensor).members.push_back(tensor);
       return;
     }
@@ -196,8 +200,9 @@ class Resolver {
                                               " wrote through a view of " + describe(seen.keys) + ", which " +
                                               reader + " reads afterwards; use an out-of-place operation"};
     }
-    if (seen.unwritten && elements && !subject_.keeps_written_constants)
-      return make_constant(tensor, call, leaf);
+    // What no call writes at all, C++ fills by itself.
+    const bool filled_by_calls = subject_.keeps_written_constants && written_.contains(memory_key(tensor));
+    if (seen.unwritten && elements && !filled_by_calls) return make_constant(tensor, call, leaf);
     return seen.keys;
   }
 
@@ -394,6 +399,7 @@ class Resolver {
 
   const Trace& trace_;
   const Subject& subject_;
+  const std::unordered_set<const void*> written_;  ///< by calls
   Resolved out_;
   std::unordered_map<const void*, State> states_;
   std::unordered_map<const void*, Memory> memories_;

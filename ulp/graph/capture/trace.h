@@ -66,11 +66,15 @@ struct Trace {
   std::vector<at::Tensor> gradients;   ///< TraceOptions::gradients: of parameters, then of inputs
 };
 
+/// Who is shown the tensors that a call is about to read, its written ones among them, and to write to.
+struct BeforeCall {
+  std::function<void(const at::Tensor&)> read, write;
+};
+
 /// Records the calls of this thread from construction to destruction.
 class Recorder {
  public:
-  /// `before_write` is shown each tensor that a call is about to write to.
-  Recorder(Trace& trace, c10::DeviceType device, std::function<void(const at::Tensor&)> before_write);
+  Recorder(Trace& trace, c10::DeviceType device, BeforeCall before);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -105,7 +109,8 @@ struct TraceOptions {
   /// Under an autocast to this type, else under none, whatever the caller's is.
   std::optional<at::ScalarType> autocast = std::nullopt;
   Keep keep = Keep::nothing;
-  bool gradients = false;  ///< of the results, each number weighted by one that is drawn, the same each time
+  /// Gradients of the results, each number weighted by one that is drawn, times this; 0 for none.
+  double gradients = 0;
 };
 
 /// Runs the model once and leaves its parameters, buffers, mode and the random state as they were.

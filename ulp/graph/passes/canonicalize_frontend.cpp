@@ -31,14 +31,15 @@ const char* replace_by_constant(Graph& graph, Node& node, const Argument& number
   return "a constant";
 }
 
-/// Whether the call gives the same for a constant of no dimensions as for a tensor of its results' sizes.
-bool spreads(const Node& reader, const Value* filled) {
+/// Whether the call gives the same for a constant of no dimensions as for a filled tensor: its other operand is
+/// what the filled one is like, in sizes and type, also under autocast.
+bool spreads(const Node& reader, const Value* filled, const Value* like) {
   if (!is_any_of(reader, {"aten::sub", "aten::div", "aten::mul", "aten::add", "aten::pow", "aten::maximum",
                           "aten::minimum", "aten::atan2", "aten::fmod", "aten::remainder"}))
     return false;
   if (reader.args.size() < 2 || !reader.args[0].is_value() || !reader.args[1].is_value()) return false;
   const Value* other = reader.args[reader.args[0].value == filled ? 1 : 0].value;
-  return other != filled && other->meta && other->meta->dtype == filled->meta->dtype &&
+  return other == like && other->meta && other->meta->dtype == filled->meta->dtype &&
          !other->meta->sizes.empty() && other->meta->sizes == filled->meta->sizes;
 }
 
@@ -50,7 +51,7 @@ const char* from_fill(Graph& graph, Node& node) {
   if (!is_any_of(filled, {"aten::empty_like", "aten::zeros_like", "aten::ones_like"})) return nullptr;
   const std::vector<Node*> readers = graph.users(node.output());
   const bool all = std::ranges::all_of(readers, [&](const Node* one) {
-    return one->kind() == Node::Kind::call && spreads(*one, node.output());
+    return one->kind() == Node::Kind::call && spreads(*one, node.output(), filled.args[0].value);
   });
   if (!all || readers.empty()) return nullptr;
   const char* made = replace_by_constant(graph, node, node.arg("value"));
@@ -92,8 +93,20 @@ const char* from_scalar_tensor(Graph& graph, Node& node) {
   return node.is("aten::scalar_tensor") ? replace_by_constant(graph, node, node.arg("s")) : nullptr;
 }
 
-const char* from_clamp(Graph& graph, Node& node) {
+/// Whether the tensors have one type.
+bool of_one_type(const Node& node, std::initializer_list<Argument> tensors) {
+  const auto& result = node.output()->meta;
+  return result && std::ranges::all_of(tensors, [&](const Argument& one) {
+           return one.is_none() ||
+                  (one.is_value() && one.value->meta && one.value->meta->dtype == result->dtype);
+         });
+}
+
+}  // namespace
+
+const char* clamp_by_bounds(Graph& graph, Node& node) {
   if (node.target() != "aten::clamp.Tensor") return nullptr;
+  if (!of_one_type(node, {node.arg("self"), node.arg("min"), node.arg("max")})) return nullptr;
   const Argument low = node.arg("min"), high = node.arg("max"), x = node.arg("self");
   if (low.is_none() || high.is_none()) {
     if (low.is_none() == high.is_none()) return nullptr;
@@ -114,10 +127,8 @@ const char* from_clamp(Graph& graph, Node& node) {
   return "aten::minimum";
 }
 
-}  // namespace
-
 const char* from_frontend(Graph& graph, Node& node) {
-  for (const auto form : {from_zero, from_fill, from_pad, from_norm, from_scalar_tensor, from_clamp}) {
+  for (const auto form : {from_zero, from_fill, from_pad, from_norm, from_scalar_tensor}) {
     if (const char* made = form(graph, node)) return made;
   }
   return nullptr;

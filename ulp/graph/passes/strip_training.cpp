@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "ulp/graph/fusion/activation_of.h"
+#include "ulp/graph/passes/canonicalize_frontend.h"
 #include "ulp/graph/passes/pass.h"
 #include "ulp/graph/passes/pattern.h"
 
@@ -72,6 +73,14 @@ bool does_nothing(const Node& node) {
   return nchw && is_dense(input) && !may_return_argument(*input.producer);
 }
 
+/// Without a copy, what is viewed may lie in another order.
+void views_as_reshapes(Graph& graph) {
+  for (const auto& node : graph.nodes()) {
+    if (node->target() == "aten::view")
+      graph.retarget(node.get(), "aten::reshape", {node->args[0], node->args[1]});
+  }
+}
+
 /// What only train mode reads runs in train mode only, whichever pass has made it.
 void mark_train_only(Graph& graph) {
   std::unordered_set<const Value*> read, read_in_eval;
@@ -114,17 +123,22 @@ PassReport strip_training(Graph& graph) {
     graph.erase(*it);
     *it = nullptr;
   }
+  int clones = 0;
   for (Node* node : nodes) {
     if (!node || node->kind() != Node::Kind::call) continue;
     if (freeze_flags(node->args)) report.changes.push_back(label(*node) + " fixed to eval mode");
+    if (const char* made = clamp_by_bounds(graph, *node))
+      report.changes.push_back(label(*node) + " (aten::clamp) -> " + made);
     if (is_dropout(*node) && !does_nothing(*node))
       report.near_misses.push_back(node->name() + " not removed: it drops in eval mode too");
     if (!does_nothing(*node)) continue;
+    clones += node->is("aten::clone");
     report.changes.push_back(node->name() + " (" + node->target() +
                              ") removed: it does nothing in eval mode");
     graph.replace_uses(node->output(), node->args[0].value);
     graph.erase(node);
   }
+  if (clones > 0) views_as_reshapes(graph);
   graph.remove_dead();
   return report;
 }

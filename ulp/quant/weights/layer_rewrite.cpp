@@ -1,6 +1,7 @@
 #include "ulp/quant/weights/layer_rewrite.h"
 
 #include <algorithm>
+#include <map>
 
 #include "ulp/base/error.h"
 #include "ulp/graph/describe.h"
@@ -28,6 +29,21 @@ void check_skip_patterns(const char* where, const Graph& graph, const std::vecto
 bool is_skipped(const Node& node, const std::vector<std::string>& patterns) {
   return std::ranges::any_of(patterns,
                              [&](const auto& pattern) { return matches_module(pattern, node.scope); });
+}
+
+/// Parameters of 16 bits that are left are no longer those of the model: to() of one of both would leave the
+/// other with two types.
+void copy_narrow_parameters(Graph& graph) {
+  const at::NoGradGuard no_grad;
+  std::map<const c10::TensorImpl*, at::Tensor> copies;
+  std::vector<std::pair<std::string, graph::Attribute>> attributes = graph.attributes();
+  for (auto& [name, attribute] : attributes) {
+    if (!attribute.tensor.is_floating_point() || attribute.tensor.element_size() != 2) continue;
+    at::Tensor& copy = copies[attribute.tensor.unsafeGetTensorImpl()];
+    if (!copy.defined())
+      copy = attribute.tensor.detach().clone().set_requires_grad(attribute.tensor.requires_grad());
+    graph.set_attribute(name, {attribute.kind, copy});
+  }
 }
 
 }  // namespace
@@ -65,6 +81,7 @@ std::shared_ptr<graph::GraphModule> rewrite_layers(const std::shared_ptr<graph::
          result.near_misses.empty() ? "" : "; " + result.near_misses.front());
   }
   graph->remove_dead(/*attributes=*/true);
+  copy_narrow_parameters(*graph);
   auto module = std::make_shared<graph::GraphModule>(graph);
   module->eval();
   if (report) *report = std::move(result);
