@@ -146,6 +146,7 @@ TEST(Norms, LocalResponseOfImagesAndSequences) {
 TEST(Sampled, GatedUnitsAndPartsSetToZero) {
   expect_sampled([](const Tensor& x) { return at::glu(x, 1); }, {6, 5, 7});
   expect_sampled([](const Tensor& x) { return at::glu(x, -1); }, {3, 8});
+  expect_sampled([](const Tensor& x) { return x + at::full_like(x, 2.7, torch::kInt); }, {3, 8});
   expect_sampled(
       [](const Tensor& x) {
         Tensor mask = torch::ones({x.size(0), x.size(1), x.size(2)});

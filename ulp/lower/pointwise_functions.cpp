@@ -420,9 +420,14 @@ Operand atanh(PointwiseWriter& write, const Node& node) {
   return write.call(PointwiseOp::mul, {write.call(PointwiseOp::sign, {x}), half});
 }
 
-/// A number in every place: what is filled is not read.
+/// A number in every place: what is filled is not read. Whole numbers are cut off, as LibTorch converts them.
 Operand fill(PointwiseWriter& write, const Node& node) {
-  return write.argument(node, node.is("aten::fill") ? "value" : "fill_value");
+  const char* name = node.is("aten::fill") ? "value" : "fill_value";
+  const std::optional<double> number = graph::number(node.arg(name));
+  const auto& meta = node.output()->meta;
+  if (number && meta && c10::isIntegralType(meta->dtype, /*includeBool=*/false))
+    return write.number(std::trunc(*number));
+  return write.argument(node, name);
 }
 
 template <int value>

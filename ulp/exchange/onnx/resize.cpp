@@ -235,8 +235,8 @@ void resize_free(Builder& builder, const Node& node, const Resizing& resizing) {
 
 void resize(Builder& builder, const Node& node, ResizeKind kind, bool antialias = false) {
   const Resizing resizing = resizing_of(builder, node, kind, antialias);
-  // By the attribute antialias ONNX Runtime 1.31.1 computes other numbers where one side grows and the other shrinks, where
-  // corners are aligned, and for one pixel.
+  // The attribute antialias leaves what lies outside of the image to exclude_outside, and bicubic and one pixel to the
+  // runtime: products are PyTorch's everywhere.
   if (antialias) {
     if (!resizing.fixed) refuse(node, "expected an antialiased image whose sizes are numbers");
     // LibTorch 2.13 gives all rows the first one's number where the width becomes 1.
