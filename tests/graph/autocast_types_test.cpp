@@ -107,4 +107,36 @@ TEST(AutocastTypes, AreThoseOfFp32InWhatOnlyInfers) {
   EXPECT_SAYS(text.str(), "dtype=dtype(%");
 }
 
+TEST(AutocastTypes, AreNotReadFromWhatEvalModeMakesAlone) {
+  struct Branch : nn::Module {
+    Branch() {
+      a = register_module("a", nn::Linear(4, 8));
+      b = register_module("b", nn::Linear(8, 8));
+    }
+    at::Tensor forward(const at::Tensor& x) {
+      const at::Tensor y = a(x), z = is_training() ? y : b(y);
+      return z * torch::ones({8}, y.options());
+    }
+    nn::Linear a{nullptr}, b{nullptr};
+  } model;
+  const auto graph = ulp::capture(model, {torch::randn({3, 4})});
+  for (const bool training : {true, false}) {
+    model.train(training);
+    graph->train(training);
+    const at::Tensor x = torch::randn({5, 4});
+    EXPECT_TRUE(graph->forward(x).equal(model.forward(x)));
+  }
+}
+
+TEST(AutocastTypes, OfProductsComeBeforeThoseOfOtherOps) {
+  TypeReader model([](const at::Tensor& y, const at::Tensor&) {
+    const at::Tensor z = torch::layer_norm(y, {16});
+    return z.to(torch::kFloat).tanh().to(y.dtype());
+  });
+  const auto graph = ulp::capture(model, {torch::randn({5, 8})});
+  std::ostringstream text;
+  text << graph->graph();
+  EXPECT_SAYS(text.str(), "dtype=dtype(%addmm)");
+}
+
 }  // namespace

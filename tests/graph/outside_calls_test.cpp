@@ -206,4 +206,36 @@ TEST(CustomFunctions, WithOtherGradientsAreRefusedAndInferInEvalMode) {
   }
 }
 
+TEST(OutsideCalls, MemoryThatIsSwappedForACallAloneIsRefused) {
+  MovingBook model(
+      [](at::Tensor& kept, const at::Tensor& fresh) {
+        const at::Tensor own = kept.variable_data();
+        kept.set_data(fresh);
+        (fresh + kept).sum();
+        kept.set_data(own);
+      },
+      /*parameter=*/false);
+  EXPECT_SAYS(error_of([&] {
+                ulp::capture(model, {torch::randn({3, 4})});
+              }),
+              "forward gives 'book' other memory with set_data()");
+}
+
+TEST(CustomFunctions, BehindGatesThatAreZeroAtFirstAreRefused) {
+  struct Gated : nn::Module {
+    Gated() {
+      fc = register_module("fc", nn::Linear(4, 4));
+      gate = register_parameter("gate", torch::zeros({1}));
+    }
+    at::Tensor forward(const at::Tensor& x) {
+      const at::Tensor y = fc(x);
+      return y + gate * StraightSign::apply(y);
+    }
+    nn::Linear fc{nullptr};
+    at::Tensor gate;
+  } model;
+  EXPECT_SAYS(error_of([&] { ulp::capture(model, {torch::randn({3, 4})}); }), "its gradients are not those");
+  EXPECT_EQ(model.gate.item<float>(), 0);
+}
+
 }  // namespace

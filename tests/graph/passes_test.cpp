@@ -313,6 +313,17 @@ TEST(Canonicalize, CallsOfTheFrontendAreThoseOfPython) {
     EXPECT_EQ(targets.at(1), "aten::pad");
 }
 
+TEST(Canonicalize, ClampsBetweenTensorsStayInGraphsThatTrain) {
+  const at::Tensor low = torch::zeros({6});
+  Between model([&](const at::Tensor& x) { return x.relu().clamp(low, std::nullopt); });
+  const auto captured = ulp::capture(model, {torch::randn({3, 4})});
+  const auto graph = captured->graph().clone();
+  canonicalize(*graph);
+  EXPECT_EQ(test::count(*graph, "aten::clamp"), 1);  // at its bounds the gradient of maximum is another one
+  strip_training(*graph);
+  EXPECT_EQ(test::count(*graph, "aten::clamp"), 0);
+}
+
 /// A struct whose second part train mode has alone, as Inception and segmentation networks do.
 struct WithAuxiliary {
   at::Tensor output, auxiliary;

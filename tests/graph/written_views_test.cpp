@@ -212,6 +212,33 @@ TEST(WrittenViews, MasksOfOneSizeStayConstants) {
   EXPECT_EQ(test::count(module->graph(), "aten::slice_scatter"), 0);
 }
 
+TEST(WrittenViews, NumbersThatNoCallWritesAreConstantsOrRefused) {
+  // One mask follows the batch; the numbers of torch::tensor() come by no call and are the same in each run.
+  expect_captured([](Net& net, const Tensor& x) {
+    Tensor mask = torch::ones({x.size(0), 4, 6});
+    mask.slice(1, 0, 2).fill_(0);
+    return net.layer(x) * mask + torch::tensor({1.0F, 2.0F, 3.0F, 4.0F, 5.0F, 6.0F});
+  });
+  Net net([](Net& net, const Tensor& x) {
+    const std::vector<float> numbers(static_cast<size_t>(x.size(0)), 3);
+    return net.layer(x) + torch::tensor(numbers).view({-1, 1, 1});
+  });
+  EXPECT_SAYS(test::error_of([&] {
+                ulp::capture(net, {torch::randn({3, 4, 6})});
+              }),
+              "it changes between runs");
+  Net partly([](Net& net, const Tensor& x) {
+    Tensor mask = torch::ones({x.size(0), 4, 6});
+    mask.data_ptr<float>()[0] = 7;
+    mask.slice(1, 0, 2).mul_(2);
+    return net.layer(x) * mask;
+  });
+  EXPECT_SAYS(test::error_of([&] {
+                ulp::capture(partly, {torch::randn({3, 4, 6})});
+              }),
+              "is written by C++ itself");
+}
+
 TEST(WrittenViews, WritesThatAutogradDoesNotSeeAreRefused) {
   // LibTorch keeps the gradient of what was there before; values in a graph have that of what made them.
   expect_refused(

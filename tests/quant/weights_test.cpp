@@ -206,6 +206,8 @@ TEST(QuantizeWeights, ModelsOf16BitsRunInTheirType) {
       EXPECT_EQ(got.scalar_type(), type);
       const double bound = options.bits == 8 ? 0.05 : 0.5;
       EXPECT_LT((got - want).abs().max().item<double>(), bound * want.abs().max().item<double>());
+      quantized->to(at::kFloat);  // no tensor is the model's
+      EXPECT_TRUE(model.forward(ids).equal(want));
     }
   }
 }

@@ -167,7 +167,10 @@ std::vector<at::Tensor> GraphModule::forward_all(const std::vector<at::Tensor>& 
   return result;
 }
 
-void GraphModule::widen_types(torch::Dtype from, torch::Dtype to) {
+void GraphModule::widen_types(torch::Dtype to) {
+  const std::optional<torch::Dtype> narrow = narrow_type(*graph_);
+  if (!narrow || c10::elementSize(to) <= c10::elementSize(*narrow)) return;
+  const torch::Dtype from = *narrow;
   const auto widen = [&](c10::IValue& literal, const c10::Argument& wanted) {
     if (is_dtype(wanted) && literal.isInt() && literal.toInt() == static_cast<int64_t>(from))
       literal = static_cast<int64_t>(to);
@@ -199,8 +202,7 @@ void GraphModule::move_constants(std::optional<torch::Device> device, std::optio
 }
 
 void GraphModule::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
-  if (const auto narrow = narrow_type(*graph_); narrow && c10::elementSize(dtype) > c10::elementSize(*narrow))
-    widen_types(*narrow, dtype);
+  widen_types(dtype);
   const auto integers = integer_tensors(*graph_);
   torch::nn::Module::to(device, dtype, non_blocking);
   for (const auto& [tensor, before] : integers) tensor.set_data(before.to(device, non_blocking));
@@ -208,8 +210,7 @@ void GraphModule::to(torch::Device device, torch::Dtype dtype, bool non_blocking
 }
 
 void GraphModule::to(torch::Dtype dtype, bool non_blocking) {
-  if (const auto narrow = narrow_type(*graph_); narrow && c10::elementSize(dtype) > c10::elementSize(*narrow))
-    widen_types(*narrow, dtype);
+  widen_types(dtype);
   const auto integers = integer_tensors(*graph_);
   torch::nn::Module::to(dtype, non_blocking);
   for (const auto& [tensor, before] : integers) tensor.set_data(before);

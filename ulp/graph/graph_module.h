@@ -68,8 +68,8 @@ class ULP_API GraphModule : public torch::nn::Module {
   /// The tensors of a packed value in the order of the graph's inputs.
   std::vector<at::Tensor> arrange(const c10::IValue& inputs) const;
   void move_constants(std::optional<torch::Device> device, std::optional<torch::Dtype> dtype);
-  /// Data types in arguments and of values that were the parameters' become another one.
-  void widen_types(torch::Dtype from, torch::Dtype to);
+  /// Where parameters of 16 bits become wider, their type in arguments and of values does, too.
+  void widen_types(torch::Dtype to);
   std::shared_ptr<Graph> graph_;
   std::shared_ptr<const Program> program_;
   std::shared_ptr<Executor> executor_;

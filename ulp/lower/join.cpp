@@ -113,14 +113,6 @@ PadAttributes sides_of(const Node& node, const std::vector<int64_t>& list, size_
 }
 
 kernels::PadMode pad_mode_of(const Node& node) {
-  if (node.is("aten::_pad_enum")) {
-    // As at::padding_mode counts them.
-    using enum kernels::PadMode;
-    constexpr kernels::PadMode kModes[] = {reflect, replicate, circular, constant};
-    const int64_t mode = int_arg(node, "mode");
-    if (mode < 0 || mode > 3) unsupported(node, "expected a known mode, got ", mode);
-    return kModes[mode];
-  }
   std::string mode = "constant";
   if (node.is("aten::pad") && !node.arg("mode").is_none()) mode = node.arg("mode").literal.toStringRef();
   if (node.op().starts_with("aten::reflection")) mode = "reflect";
@@ -183,7 +175,6 @@ void lower_roll(Builder& builder, const Group& group) {
 LoweringTable join_lowerings() {
   static constexpr Lowering kTable[] = {{"aten::cat", lower_concat},
                                         {"aten::pad", lower_pad},
-                                        {"aten::_pad_enum", lower_pad},
                                         {"aten::constant_pad_nd", lower_pad},
                                         {"aten::reflection_pad1d", lower_pad},
                                         {"aten::reflection_pad2d", lower_pad},

@@ -137,7 +137,7 @@ void look_for_custom(const Subject& subject, const Trace& plain) {
     return;  // writes to an input, which is a leaf here
   }
   const auto call = std::ranges::find_if(looked.calls, of_custom_function);
-  if (call == looked.calls.end() || subject.infers_only) return;
+  if (call == looked.calls.end()) return;
   throw CustomFunction("[graph.capture] " + call->target +
                        " belongs to a custom autograd function, which cannot be captured");
 }
@@ -215,7 +215,8 @@ Watched watch_and_build(Subject& subject, const std::vector<at::Tensor>& example
     subject.keeps_written_constants = true;
   } catch (const CustomFunction& refused) {
     if (subject.differentiates_custom) throw;
-    subject.differentiates_custom = true;
+    subject.differentiates_custom =
+        true;  // in eval mode alone nothing differentiates: the calls are known then
     Watched result = watch_and_build(subject, examples, open, inputs, trains);
     result.custom = refused.what();
     return result;
@@ -266,7 +267,7 @@ std::shared_ptr<GraphModule> capture_subject(Subject subject, const std::vector<
         "under autocast to bfloat16 the model makes other calls, or cannot run: the graph makes those of "
         "float32");
   auto module = std::make_shared<GraphModule>(built.graph, std::move(notes));
-  if (!custom.empty()) check_gradients(subject, *module, examples, custom);
+  if (!custom.empty() && trains) check_gradients(subject, *module, examples, custom);
   if (subject.keeps_written_constants) check_written_masks(subject, *module, built, runs, trains);
   check_captured(subject, *module, built, runs, options);
   module->train(subject.was_training && trains);

@@ -112,16 +112,6 @@ std::string reason(const Error& error) {
   return end == std::string::npos ? text : text.substr(end + 2);
 }
 
-/// The graph as a model of its own, which shares the tensors.
-Subject replay_of(const Subject& subject, GraphModule& module) {
-  Subject replay;
-  replay.attributes = subject.attributes;
-  replay.forward = [&module](const std::vector<at::Tensor>& inputs) { return module.run(inputs); };
-  replay.train = [&module](bool on) { module.train(on); };
-  replay.restore_mode = [] {};
-  return replay;
-}
-
 class Checker {
  public:
   Checker(const Subject& subject, GraphModule& module, const Built& built, const Runs& runs)
@@ -243,6 +233,15 @@ bool close_gradients(const at::Tensor& model, const at::Tensor& graph) {
 }
 
 }  // namespace
+
+Subject replay_of(const Subject& subject, GraphModule& module) {
+  Subject replay;
+  replay.attributes = subject.attributes;
+  replay.forward = [&module](const std::vector<at::Tensor>& inputs) { return module.run(inputs); };
+  replay.train = [&module](bool on) { module.train(on); };
+  replay.restore_mode = [] {};
+  return replay;
+}
 
 void check_gradients(const Subject& subject, GraphModule& module, const std::vector<at::Tensor>& examples,
                      const std::string& refusal) {

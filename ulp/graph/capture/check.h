@@ -10,6 +10,9 @@ namespace ulp::graph {
 
 /// Throws ulp::Error naming the first call that differs where the graph does not give what the model gives for one of
 /// options.check. `built` is the graph of the module.
+/// The graph as a model of its own, which shares the tensors of the model and lives as long as `module`.
+Subject replay_of(const Subject& subject, GraphModule& module);
+
 /// Throws ulp::Error where the graph, whose calls LibTorch differentiates, has other gradients than the model with
 /// its custom autograd functions, at numbers that are drawn: `refusal` says which function.
 void check_gradients(const Subject& subject, GraphModule& module, const std::vector<at::Tensor>& examples,

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/capture/check.h"
 #include "ulp/graph/capture/far_sizes.h"
 #include "ulp/graph/capture/merge.h"
 #include "ulp/graph/capture/same_bits.h"
@@ -235,11 +236,7 @@ class FarRuns {
 
   void check_results(const std::vector<int64_t>& sizes, const Error& error) {
     GraphModule module(built_.graph);
-    Subject graph;
-    graph.attributes = subject_.attributes;
-    graph.forward = [&module](const std::vector<at::Tensor>& inputs) { return module.run(inputs); };
-    graph.train = [&module](bool on) { module.train(on); };
-    graph.restore_mode = [] {};
+    const Subject graph = replay_of(subject_, module);
     for (const bool training : {false, true}) {
       if (training && !trains_) continue;
       const TraceOptions options{.training = training, .keep = Keep::ends};
