@@ -238,4 +238,17 @@ TEST(CustomFunctions, BehindGatesThatAreZeroAtFirstAreRefused) {
   EXPECT_EQ(model.gate.item<float>(), 0);
 }
 
+TEST(CustomFunctions, OnTheInputsAreSeen) {
+  struct First : nn::Module {
+    First() { fc = register_module("fc", nn::Linear(4, 2)); }
+    at::Tensor forward(const at::Tensor& x) { return fc(StraightSign::apply(x)); }
+    nn::Linear fc{nullptr};
+  } model;
+  EXPECT_SAYS(error_of([&] { ulp::capture(model, {torch::randn({3, 4})}); }), "custom autograd function");
+  const auto graph = ulp::capture(model, {torch::randn({3, 4})}, {.modes = graph::Modes::eval_only});
+  const at::Tensor x = torch::randn({5, 4}).requires_grad_();
+  EXPECT_TRUE(graph->forward(x).equal(model.forward(x)));
+  EXPECT_FALSE(graph->forward(x).requires_grad());
+}
+
 }  // namespace

@@ -179,10 +179,19 @@ std::string RunSizes::text() const {
   return result;
 }
 
+std::vector<at::Tensor> with_gradients(const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& input : inputs) {
+    const at::Tensor own = input.detach();
+    result.push_back(own.is_floating_point() ? own.requires_grad_() : own);
+  }
+  return result;
+}
+
 Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, const RunSizes& sizes,
             const TraceOptions& options) {
   Trace result;
-  result.inputs = inputs;
+  result.inputs = subject.differentiates_custom ? with_gradients(inputs) : inputs;
   result.sizes = sizes;
   result.training = options.training;
   result.keep = options.keep;
@@ -200,7 +209,7 @@ Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, const
       Recorder recorder(result, device,
                         {.read = [&](const at::Tensor& tensor) { restorer.before_read(tensor); },
                          .write = [&](const at::Tensor& tensor) { restorer.before_write(tensor); }});
-      result.result = subject.forward(inputs);
+      result.result = subject.forward(result.inputs);
     }
     hooks.refuse_new();
     restorer.refuse_replaced();

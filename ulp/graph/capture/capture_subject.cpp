@@ -22,20 +22,9 @@ namespace ulp::graph {
 
 namespace {
 
-/// The inputs as if a gradient of them were wanted.
-std::vector<at::Tensor> with_gradients(const std::vector<at::Tensor>& inputs) {
-  std::vector<at::Tensor> result;
-  for (const at::Tensor& input : inputs) {
-    const at::Tensor own = input.detach();
-    result.push_back(own.is_floating_point() ? own.requires_grad_() : own);
-  }
-  return result;
-}
-
 Run run(const Subject& subject, const std::vector<at::Tensor>& inputs, const RunSizes& sizes, bool training) {
   Run result;
-  result.trace = trace(subject, subject.differentiates_custom ? with_gradients(inputs) : inputs, sizes,
-                       {.training = training});
+  result.trace = trace(subject, inputs, sizes, {.training = training});
   result.resolved = resolve(result.trace, subject);
   return result;
 }

@@ -113,6 +113,9 @@ struct TraceOptions {
   double gradients = 0;
 };
 
+/// The inputs as if a gradient of them were wanted: custom functions on them show only then.
+std::vector<at::Tensor> with_gradients(const std::vector<at::Tensor>& inputs);
+
 /// Runs the model once and leaves its parameters, buffers, mode and the random state as they were.
 Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, const RunSizes& sizes,
             const TraceOptions& options);
