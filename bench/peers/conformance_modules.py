@@ -1,6 +1,7 @@
 """The small modules of small_modules.py through every reader and writer, for conformance.py."""
 
 import fnmatch
+import inspect
 import os
 import shutil
 import threading
@@ -98,18 +99,15 @@ JUDGES = {"onnx": by_onnx_runtime, "tflite": by_litert, "mlpackage": by_mil}
 
 
 def exported(module, inputs, path):
-    """Whether torch.export takes it; with a free batch where the inputs have more than one item, and where it can be free."""
+    """Writes the archive of torch.export; with a free batch where the inputs have more than one item."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        batch = inputs[0].shape[0]
+        batch, sizes = inputs[0].shape[0], None
         if batch > 1 and all(x.shape[0] == batch for x in inputs):
-            try:
-                free = {0: torch.export.Dim("batch", max=64)}
-                torch.export.save(torch.export.export(module, inputs, dynamic_shapes=(tuple(free for _ in inputs),)), path)
-                return
-            except Exception:  # the module fixes it
-                pass
-        torch.export.save(torch.export.export(module, inputs), path)
+            sizes = tuple({0: torch.export.Dim("batch", max=64)} for _ in inputs)
+            if any(one.kind is one.VAR_POSITIONAL for one in inspect.signature(module.forward).parameters.values()):
+                sizes = (sizes,)  # forward(*inputs): one argument that holds all
+        torch.export.save(torch.export.export(module, inputs, dynamic_shapes=sizes), path)
 
 
 def results_of(module, inputs):
