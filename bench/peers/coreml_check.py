@@ -48,7 +48,7 @@ def conv(op, x, weight, bias=None, **_):
 def conv_transpose(op, x, weight, bias=None, **_):
     dims = x.dim() - 2
     run = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)[dims - 1]
-    pad = [int(n) for n in op.pad.val]
+    pad = AROUND[op.pad_type.val]([int(n) for n in op.pad.val]) if op.pad is not None else [0] * 2 * dims
     if pad[::2] != pad[1::2]:
         raise NotImplementedError("conv_transpose with a pad that is not the same on both sides")
     return run(x, weight, bias, tuple(op.strides.val), tuple(pad[::2]), 0, int(op.groups.val), tuple(op.dilations.val))
@@ -142,14 +142,43 @@ def gelu(op, x, **_):
     return functional.gelu(x, approximate="none" if op.mode.val == "EXACT" else "tanh")
 
 
+def topk(op, x, **_):
+    return torch.topk(x, int(op.k.val), int(op.axis.val), largest=not op.ascending.val)
+
+
+def product(x, dim, keepdim):
+    for axis in sorted((axis % x.dim() for axis in dim), reverse=True):
+        x = x.prod(axis, keepdim=keepdim)
+    return x
+
+
+def scatter_along_axis(op, data, indices, updates, **_):
+    axis = int(op.axis.val) % data.dim()
+    ids = indices.long() % data.shape[axis]  # below 0 from the end
+    return data.scatter_add(axis, ids, updates) if op.mode.val == "add" else data.scatter(axis, ids, updates)
+
+
+def resample(op, x, coordinates, **_):
+    """MIL turns around at the middle of the last pixel in "reflection", at its end in "symmetric": what PyTorch's reflection does
+    with and without align_corners."""
+    beyond = {"constant": "zeros", "border": "border", "reflection": "reflection", "symmetric": "reflection"}[op.padding_mode.val]
+    corners = bool(op.align_corners.val)
+    assert op.padding_mode.val != ("symmetric" if corners else "reflection") and op.padding_value.val == 0
+    assert op.coordinates_mode.val == "normalized_minus_one_to_one"
+    return functional.grid_sample(x, coordinates, op.sampling_mode.val, beyond, corners)
+
+
 CASTS = {"fp16": torch.float16, "fp32": torch.float32, "int32": torch.int32, "bool": torch.bool}
 OF_X = {"relu": torch.relu, "sigmoid": torch.sigmoid, "tanh": torch.tanh, "silu": functional.silu, "exp": torch.exp,
         "sqrt": torch.sqrt, "abs": torch.abs, "floor": torch.floor, "ceil": torch.ceil, "round": torch.round,
         "sin": torch.sin, "cos": torch.cos, "erf": torch.erf, "sign": torch.sign, "square": torch.square,
+        "tan": torch.tan, "asin": torch.asin, "acos": torch.acos, "atan": torch.atan, "sinh": torch.sinh, "cosh": torch.cosh,
+        "exp2": torch.exp2,
         "softplus": lambda x: functional.softplus(x, threshold=1e9), "logical_not": torch.logical_not,
         "identity": lambda x: x}
 OF_XY = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "real_div": torch.div, "maximum": torch.maximum,
-         "minimum": torch.minimum, "pow": torch.pow, "equal": torch.eq, "not_equal": torch.ne, "less": torch.lt,
+         "minimum": torch.minimum, "mod": torch.remainder, "floor_div": torch.floor_divide, "pow": torch.pow,
+         "equal": torch.eq, "not_equal": torch.ne, "less": torch.lt,
          "less_equal": torch.le, "greater": torch.gt, "greater_equal": torch.ge, "logical_and": torch.logical_and,
          "logical_or": torch.logical_or}
 OPS = {
@@ -169,6 +198,9 @@ OPS = {
     "reduce_min": reduction(torch.amin), "reduce_log_sum_exp": reduction(torch.logsumexp),
     "reduce_argmax": lambda op, x, **_: torch.argmax(x, int(op.axis.val), bool(op.keep_dims.val)).int(),
     "reduce_argmin": lambda op, x, **_: torch.argmin(x, int(op.axis.val), bool(op.keep_dims.val)).int(),
+    "reduce_prod": reduction(product), "topk": topk, "scatter_along_axis": scatter_along_axis, "resample": resample,
+    "argsort": lambda op, x, **_: torch.argsort(x, dim=int(op.axis.val), descending=not op.ascending.val).int(),
+    "cumsum": lambda op, x, **_: torch.cumsum(x, int(op.axis.val)).to(x.dtype),
     "reshape": lambda op, x, **_: x.reshape([int(n) for n in op.shape.val]),
     "transpose": lambda op, x, **_: x.permute([int(n) for n in op.perm.val]),
     "tile": lambda op, x, **_: x.repeat([int(n) for n in op.reps.val]),

@@ -22,6 +22,10 @@ class MilRun {
   at::Tensor run(const at::Tensor& input) {
     values_[model_.inputs.at(0).name] = input;
     for (const MilOperation& one : model_.operations) {
+      if (one.op == "topk") {
+        topk(one);
+        continue;
+      }
       const at::Tensor made = one.op == "const" ? constant(one.attributes.at("val")) : compute(one);
       if (made.defined() && made.sizes().vec() != one.shape)
         throw std::runtime_error(one.op + " '" + one.outputs[0] + "' makes other sizes than the file says");
@@ -58,14 +62,149 @@ class MilRun {
     return model_.constant(op, parameter).word;
   }
 
+  using Unary = at::Tensor (*)(const at::Tensor&);
+  using Binary = at::Tensor (*)(const at::Tensor&, const at::Tensor&);
+
+  static const std::map<std::string, Unary>& of_one() {
+    static const std::map<std::string, Unary> all = {{"round", at::round},
+                                                     {"exp", at::exp},
+                                                     {"abs", at::abs},
+                                                     {"sqrt", at::sqrt},
+                                                     {"floor", at::floor},
+                                                     {"sign", at::sign},
+                                                     {"tan", at::tan},
+                                                     {"asin", at::asin},
+                                                     {"acos", at::acos},
+                                                     {"atan", at::atan},
+                                                     {"sinh", at::sinh},
+                                                     {"cosh", at::cosh},
+                                                     {"exp2", at::exp2},
+                                                     {"relu", at::relu},
+                                                     {"sigmoid", at::sigmoid},
+                                                     {"tanh", at::tanh},
+                                                     {"erf", at::erf},
+                                                     {"square", at::square},
+                                                     {"logical_not", at::logical_not},
+                                                     {"sin", at::sin},
+                                                     {"cos", at::cos}};
+    return all;
+  }
+
+  static const std::map<std::string, Binary>& of_two() {
+    static const std::map<std::string, Binary> all = {
+        {"add", [](const at::Tensor& x, const at::Tensor& y) { return x + y; }},
+        {"sub", [](const at::Tensor& x, const at::Tensor& y) { return x - y; }},
+        {"mul", [](const at::Tensor& x, const at::Tensor& y) { return x * y; }},
+        {"real_div", [](const at::Tensor& x, const at::Tensor& y) { return x / y; }},
+        {"mod", [](const at::Tensor& x, const at::Tensor& y) { return at::remainder(x, y); }},
+        {"floor_div", at::floor_divide},
+        {"pow", [](const at::Tensor& x, const at::Tensor& y) { return at::pow(x, y); }},
+        {"maximum", at::maximum},
+        {"minimum", at::minimum},
+        {"less", [](const at::Tensor& x, const at::Tensor& y) { return x < y; }},
+        {"less_equal", [](const at::Tensor& x, const at::Tensor& y) { return x <= y; }},
+        {"greater", [](const at::Tensor& x, const at::Tensor& y) { return x > y; }},
+        {"greater_equal", [](const at::Tensor& x, const at::Tensor& y) { return x >= y; }},
+        {"equal", [](const at::Tensor& x, const at::Tensor& y) { return x == y; }},
+        {"not_equal", [](const at::Tensor& x, const at::Tensor& y) { return x != y; }},
+        {"logical_and", at::logical_and},
+        {"logical_or", at::logical_or}};
+    return all;
+  }
+
+  at::Tensor cast(const MilOperation& op, const at::Tensor& x) const {
+    const std::string type = word(op, "dtype");
+    if (type == "bool") return x != 0;
+    return x.to(type == "fp16" ? at::kHalf : type == "int32" ? at::kInt : at::kFloat);
+  }
+
+  /// Of the one or the other, and what writes to places: operations whose operands have other names.
+  at::Tensor by_names(const MilOperation& op) const {
+    if (op.op == "select") return torch::where(in(op, "cond"), in(op, "a"), in(op, "b"));
+    if (op.op == "scatter_along_axis") {
+      const int64_t axis = in(op, "axis").item<int64_t>();
+      const at::Tensor ids = in(op, "indices").to(at::kLong), &data = in(op, "data"),
+                       &updates = in(op, "updates");
+      return word(op, "mode") == "add" ? data.scatter_add(axis, ids, updates)
+                                       : data.scatter(axis, ids, updates);
+    }
+    if (op.op == "concat" || op.op == "stack") {
+      std::vector<at::Tensor> parts;
+      for (const std::string& name : op.inputs.at("values")) parts.push_back(values_.at(name));
+      const int64_t axis = in(op, "axis").item<int64_t>();
+      return op.op == "concat" ? torch::cat(parts, axis) : torch::stack(parts, axis);
+    }
+    throw std::runtime_error("no rule for " + op.op);
+  }
+
+  at::Tensor reduced(const MilOperation& op, at::Tensor x) const {
+    const Ints axes = ints(op, "axes");
+    const bool keep = flag(op, "keep_dims");
+    if (op.op == "reduce_sum") return x.sum(axes, keep);
+    if (op.op == "reduce_mean") return x.mean(axes, keep);
+    if (op.op == "reduce_max") return x.amax(axes, keep);
+    if (op.op == "reduce_min") return x.amin(axes, keep);
+    if (op.op == "reduce_prod" && axes.size() == 1) return x.prod(axes[0], keep);
+    throw std::runtime_error("no rule for " + op.op);
+  }
+
+  /// All of `begin`, `end` and `stride` are given, and nothing is squeezed but what the mask says.
+  at::Tensor slice_by_index(const MilOperation& op, at::Tensor x) const {
+    const Ints begin = ints(op, "begin"), end = ints(op, "end"), step = ints(op, "stride"),
+               drop = ints(op, "squeeze_mask");
+    for (int64_t d = x.dim() - 1; d >= 0; --d) {
+      const auto at = static_cast<size_t>(d);
+      x = drop[at] != 0 ? x.select(d, begin[at]) : x.slice(d, begin[at], end[at], step[at]);
+    }
+    return x;
+  }
+
+  at::Tensor padded(const MilOperation& op, const at::Tensor& x) const {
+    const Ints pads = ints(op, "pad");
+    Ints from_last;
+    for (size_t i = pads.size(); i > 0; i -= 2) from_last.insert(from_last.end(), {pads[i - 2], pads[i - 1]});
+    if (word(op, "mode") == "constant")
+      return torch::constant_pad_nd(x, from_last, in(op, "constant_val").item());
+    return at::pad(x, from_last, word(op, "mode"));
+  }
+
+  at::Tensor conv_transpose(const MilOperation& op, const at::Tensor& x) const {
+    if (word(op, "pad_type") != "valid")
+      throw std::runtime_error("no rule for padded transposed convolutions");
+    const bool has_bias = op.inputs.contains("bias");
+    return at::conv_transpose2d(x, in(op, "weight"), has_bias ? in(op, "bias") : at::Tensor(),
+                                ints(op, "strides"), Ints{0}, Ints{0}, in(op, "groups").item<int64_t>(),
+                                ints(op, "dilations"));
+  }
+
+  void topk(const MilOperation& op) {
+    const auto [values, ids] =
+        in(op, "x").topk(in(op, "k").item<int64_t>(), in(op, "axis").item<int64_t>(), !flag(op, "ascending"));
+    values_[op.outputs.at(0)] = values;
+    values_[op.outputs.at(1)] = ids.to(at::kInt);
+  }
+
   at::Tensor compute(const MilOperation& op) const {
+    if (!op.inputs.contains("x")) return by_names(op);
     const at::Tensor& x = in(op, "x");
-    if (op.op == "add") return x + in(op, "y");
-    if (op.op == "mul") return x * in(op, "y");
-    if (op.op == "real_div") return x / in(op, "y");
-    if (op.op == "round") return x.round();
+    if (const auto one = of_one().find(op.op); one != of_one().end()) return one->second(x);
+    if (const auto two = of_two().find(op.op); two != of_two().end()) return two->second(x, in(op, "y"));
+    if (op.op.starts_with("reduce_")) return reduced(op, x);
     if (op.op == "identity") return x;
-    if (op.op == "cast") return x.to(word(op, "dtype") == "fp16" ? at::kHalf : at::kFloat);
+    if (op.op == "cast") return cast(op, x);
+    if (op.op == "log") return (x + in(op, "epsilon")).log();
+    if (op.op == "elu") return torch::elu(x, in(op, "alpha").item());
+    if (op.op == "clip") return x.clamp(in(op, "alpha").item(), in(op, "beta").item());
+    if (op.op == "softplus") return (x.abs().neg().exp() + 1).log() + x.relu();
+    if (op.op == "reshape") return x.reshape(ints(op, "shape"));
+    if (op.op == "transpose") return x.permute(ints(op, "perm"));
+    if (op.op == "tile") return x.repeat(ints(op, "reps"));
+    if (op.op == "slice_by_index") return slice_by_index(op, x);
+    if (op.op == "pad") return padded(op, x);
+    if (op.op == "conv_transpose") return conv_transpose(op, x);
+    if (op.op == "cumsum") return x.cumsum(in(op, "axis").item<int64_t>());
+    if (op.op == "argsort")
+      return x.argsort(in(op, "axis").item<int64_t>(), !flag(op, "ascending")).to(at::kInt);
     if (op.op == "matmul") return torch::matmul(x, in(op, "y"));
     if (op.op == "linear") return torch::linear(x, in(op, "weight"), in(op, "bias"));
     if (op.op == "gather") return x.index_select(in(op, "axis").item<int64_t>(), in(op, "indices"));

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "coreml_reader.h"
+#include "coreml_run.h"
 #include "error_of.h"
 #include "temporary_folder.h"
 #include "ulp/graph/capture/capture.h"
@@ -243,11 +244,107 @@ TEST(ExportCoreMl, NamesValuesOfNetworksSoundly) {
   }
 }
 
+/// Functions without an operation of their own, or with arguments that it has not: what the program computes by MIL's
+/// rules is LibTorch's.
+TEST(ExportCoreMl, ComputesWhatHasNoOperation) {
+  namespace F = torch::nn::functional;
+  using T = at::Tensor;
+  torch::manual_seed(0);
+  const T image = torch::randn({2, 4, 6, 8}), weight = torch::randn({4, 3, 3, 3}), bias = torch::randn({3});
+  const T ids = torch::randint(6, {2, 4, 3, 8}), source = torch::randn({2, 4, 3, 8});
+  const std::pair<const char*, std::function<T(const T&)>> all[] = {
+      {"pool with a divisor",
+       [](const T& x) {
+         return torch::avg_pool2d(x, {3, 2}, {2, 2}, {1, 1}, true, true, 5);
+       }},
+      {"dilated pool",
+       [](const T& x) {
+         return torch::max_pool2d(x, {2, 3}, {1, 2}, {1, 1}, {2, 2});
+       }},
+      {"uneven averages",
+       [](const T& x) {
+         return torch::adaptive_avg_pool2d(x, {4, 5});
+       }},
+      {"uneven maxima",
+       [](const T& x) {
+         return std::get<0>(torch::adaptive_max_pool2d(x, {4, 8}));
+       }},
+      {"bicubic",
+       [](const T& x) {
+         return torch::upsample_bicubic2d(x, {9, 5}, false);
+       }},
+      {"nearest-exact",
+       [](const T& x) {
+         return at::_upsample_nearest_exact2d(x, {9, 5});
+       }},
+      {"antialias",
+       [](const T& x) {
+         return at::_upsample_bilinear2d_aa(x, {3, 5}, false);
+       }},
+      {"nearest of sequences", [](const T& x) { return torch::upsample_nearest1d(x.flatten(2), {70}); }},
+      {"linear of volumes",
+       [](const T& x) {
+         return torch::upsample_trilinear3d(x.unsqueeze(2), {2, 9, 5}, false);
+       }},
+      {"circular",
+       [](const T& x) {
+         return at::pad(x, {2, 1, 0, 3}, "circular");
+       }},
+      {"pads that cut",
+       [](const T& x) {
+         return torch::constant_pad_nd(x, {-1, 2, 1, -2}, 3);
+       }},
+      {"output_padding",
+       [=](const T& x) {
+         return torch::conv_transpose2d(x, weight, bias, {3, 2}, {0, 1}, {2, 1}, 1, {1, 2});
+       }},
+      {"pixel_unshuffle", [](const T& x) { return torch::pixel_unshuffle(x, 2); }},
+      {"remainder", [](const T& x) { return torch::remainder(x, 0.75); }},
+      {"floor division", [](const T& x) { return torch::div(x, 0.75, "floor"); }},
+      {"division towards 0", [](const T& x) { return torch::div(x, 0.75, "trunc"); }},
+      {"product", [](const T& x) { return x.prod(2); }},
+      {"any", [](const T& x) { return x.clamp_min(1).sub(1).any(1).to(torch::kFloat); }},
+      {"all", [](const T& x) { return (x > -1).all(3, true).to(torch::kFloat); }},
+      {"sort", [](const T& x) { return std::get<0>(x.sort(1, true)); }},
+      {"places of sort", [](const T& x) { return std::get<1>(x.sort(2)).to(torch::kFloat) + x; }},
+      {"topk", [](const T& x) { return std::get<0>(x.topk(2, 3, false)); }},
+      {"cumsum", [](const T& x) { return x.cumsum(-1); }},
+      {"scatter", [=](const T& x) { return x.scatter(2, ids.slice(2, 0, 1), source.slice(2, 0, 1)); }},
+      {"scatter of a number", [=](const T& x) { return x.scatter(2, ids, 0.5); }},
+      {"scatter_add", [=](const T& x) { return x.scatter_add(2, ids, source); }},
+      {"tile", [](const T& x) { return torch::tile(x, {2, 3}); }},
+      {"mT", [](const T& x) { return x.mT(); }},
+      {"var", [](const T& x) { return x.var({1, 3}, 1, true); }},
+      {"norm", [](const T& x) { return F::normalize(x, F::NormalizeFuncOptions().dim(1)); }},
+      {"logsumexp", [](const T& x) { return torch::logsumexp(x, {2}); }},
+      {"instance norm", [](const T& x) { return F::instance_norm(x); }},
+      {"selu", [](const T& x) { return torch::selu(x); }},
+      {"softplus by 2", [](const T& x) { return F::softplus(x, F::SoftplusFuncOptions().beta(2)); }},
+      {"glu", [](const T& x) { return torch::glu(x, 1); }},
+      {"hardshrink", [](const T& x) { return torch::hardshrink(x, 0.4); }},
+      {"log1p", [](const T& x) { return torch::log1p(x.abs()); }},
+      {"asinh", [](const T& x) { return torch::asinh(x); }},
+      {"tan", [](const T& x) { return torch::tan(x * 0.3); }},
+      {"addcdiv", [](const T& x) { return torch::addcdiv(x, x, x.abs() + 1, 2); }},
+      {"nan_to_num", [](const T& x) { return torch::nan_to_num(x.sqrt(), 2); }}};
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, body] : all) {
+    SCOPED_TRACE(name);
+    const MilModel model = written(coreml_function(body, image), {.batch = 2});
+    expect_sound(model);
+    const T wanted = body(image), made = MilRun(model).run(image);
+    ASSERT_EQ(made.sizes(), wanted.sizes());
+    const double most = (made - wanted).abs().max().item<double>();
+    EXPECT_LE(most, 4e-6 * wanted.abs().max().item<double>());
+  }
+}
+
 TEST(ExportCoreMl, NamesWhatItCannotWrite) {
-  const Module sums = coreml_function([](const at::Tensor& x) { return torch::cumsum(torch::relu(x), 1); },
-                                      torch::zeros({2, 4}));
-  EXPECT_ERROR(written(sums), "aten::cumsum 'cumsum");
-  EXPECT_ERROR(written(sums), "the names nearest to it with one are aten::sum, ");
+  const Module sums =
+      coreml_function([](const at::Tensor& x) { return std::get<0>(torch::cummax(torch::relu(x), 1)); },
+                      torch::zeros({2, 4}));
+  EXPECT_ERROR(written(sums), "aten::cummax 'cummax");
+  EXPECT_ERROR(written(sums), "the names nearest to it with one are aten::");
   const Module wide = coreml_function(
       [](const at::Tensor& x) {
         return x.view({-1, 2, 1, 2, 1, 2}) + 1;

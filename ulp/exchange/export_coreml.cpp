@@ -1,11 +1,13 @@
 #include "ulp/exchange/export_coreml.h"
 
 #include "ulp/base/error.h"
+#include "ulp/exchange/arguments.h"
 #include "ulp/exchange/calls.h"
 #include "ulp/exchange/coreml/converters.h"
 #include "ulp/exchange/coreml/package.h"
 #include "ulp/exchange/fix_sizes.h"
 #include "ulp/exchange/half.h"
+#include "ulp/exchange/spelled/spelled.h"
 #include "ulp/exchange/store_minima.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/fold_masks.h"
@@ -18,6 +20,20 @@ namespace {
 
 using coreml::kExportCoremlWhere;
 
+/// Calls whose Core ML form is not for their arguments, or that have none.
+bool is_spelled(const graph::Node& node) {
+  const auto other_than = [&](const char* argument, double usual) {
+    return has_arg(node, argument) && number_arg(node, argument) != usual;
+  };
+  if (node.is("aten::elu")) return other_than("scale", 1) || other_than("input_scale", 1);
+  constexpr double kRounded = 15;  // from there on the linear part of softplus is its rounding
+  if (node.is("aten::softplus")) return other_than("beta", 1) || number_arg(node, "threshold") < kRounded;
+  if (node.is("aten::div"))
+    return has_arg(node, "rounding_mode") && !node.arg("rounding_mode").is_none() &&
+           text_arg(node, "rounding_mode") != "floor";
+  return coreml::find_converter(node) == nullptr;
+}
+
 std::shared_ptr<graph::Graph> prepared(const graph::GraphModule& module, const CoreMlOptions& options) {
   if (options.batch < 1) fail(kExportCoremlWhere, "expected a batch of 1 or more, got ", options.batch);
   const std::shared_ptr<graph::Graph> graph = module.graph().clone();
@@ -28,6 +44,7 @@ std::shared_ptr<graph::Graph> prepared(const graph::GraphModule& module, const C
   graph->remove_dead(/*attributes=*/true);
   fix_sizes(*graph, options.batch, options.sizes, kExportCoremlWhere);
   if (options.fp16) to_half(*graph, kExportCoremlWhere);
+  spelled::spell_out(*graph, is_spelled);
   return graph;
 }
 

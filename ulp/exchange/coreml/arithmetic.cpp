@@ -59,9 +59,17 @@ void mul(Builder& builder, const Node& node) {
   two(builder, node, "mul");
 }
 void div(Builder& builder, const Node& node) {
-  if (has_arg(node, "rounding_mode") && !node.arg("rounding_mode").is_none())
-    refuse(node, "expected no rounding_mode");
-  two(builder, node, "real_div");
+  if (!has_arg(node, "rounding_mode") || node.arg("rounding_mode").is_none())
+    return two(builder, node, "real_div");
+  if (text_arg(node, "rounding_mode") != "floor") refuse(node, "expected to round downwards");
+  two(builder, node, "floor_div");
+}
+void floor_divide(Builder& builder, const Node& node) {
+  two(builder, node, "floor_div");
+}
+/// x - y floor(x / y).
+void remainder(Builder& builder, const Node& node) {
+  two(builder, node, "mod");
 }
 void maximum(Builder& builder, const Node& node) {
   two(builder, node, "maximum");
@@ -130,6 +138,8 @@ ConverterTable arithmetic_converters() {
                                          {"aten::rsub", rsub},
                                          {"aten::mul", mul},
                                          {"aten::div", div},
+                                         {"aten::floor_divide", floor_divide},
+                                         {"aten::remainder", remainder},
                                          {"aten::maximum", maximum},
                                          {"aten::minimum", minimum},
                                          {"aten::pow", pow},

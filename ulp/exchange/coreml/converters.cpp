@@ -13,6 +13,7 @@ namespace ulp::exchange::coreml {
   X(shape)                \
   X(piece)                \
   X(image)                \
+  X(ordered)              \
   X(resize)               \
   X(text)
 

@@ -30,7 +30,10 @@ constexpr Same kSame[] = {{"aten::relu", "relu"}, {"aten::sigmoid", "sigmoid"}, 
                           {"aten::silu", "silu"}, {"aten::exp", "exp"},         {"aten::sqrt", "sqrt"},
                           {"aten::abs", "abs"},   {"aten::floor", "floor"},     {"aten::ceil", "ceil"},
                           {"aten::sin", "sin"},   {"aten::cos", "cos"},         {"aten::erf", "erf"},
-                          {"aten::sign", "sign"}, {"aten::sgn", "sign"},        {"aten::square", "square"}};
+                          {"aten::sign", "sign"}, {"aten::sgn", "sign"},        {"aten::square", "square"},
+                          {"aten::tan", "tan"},   {"aten::asin", "asin"},       {"aten::acos", "acos"},
+                          {"aten::atan", "atan"}, {"aten::arctan", "atan"},     {"aten::sinh", "sinh"},
+                          {"aten::cosh", "cosh"}, {"aten::exp2", "exp2"}};
 
 void same(Builder& builder, const Node& node) {
   for (const auto& [op, form] : kSame) {

@@ -1,5 +1,5 @@
 // Convolutions, linear layers and products of matrices.
-#include "ulp/exchange/coreml/converters.h"
+#include "ulp/exchange/coreml/along.h"
 
 namespace ulp::exchange::coreml {
 
@@ -49,11 +49,42 @@ void conv(Builder& builder, const Node& node) {
   builder.result(node, "conv", std::move(inputs));
 }
 
+/// MIL has no output_padding: the whole result, of an image that ends in a zero where more is asked for than there is,
+/// is cut to what LibTorch gives.
+void conv_transpose_cut(Builder& builder, const Node& node, size_t dims) {
+  const std::vector<int64_t> stride = ints_arg(node, "stride", dims), pad = ints_arg(node, "padding", dims),
+                             dilation = ints_arg(node, "dilation", dims),
+                             more = ints_arg(node, "output_padding", dims), to = shape_of(node);
+  const std::vector<int64_t> kernel = shape_of(node, *value_arg(node, "weight"));
+  Along along(builder, node, *value_arg(node, "input"));
+  std::vector<int64_t> sizes = along.shape(), behind;
+  for (size_t d = 0; d < dims; ++d) {
+    const int64_t zeros = more[d] > pad[d] ? (more[d] - pad[d] + stride[d] - 1) / stride[d] : 0;
+    sizes[2 + d] += zeros;
+    behind.insert(behind.end(), {0, zeros});
+  }
+  if (sizes != along.shape())
+    along.step("pad",
+               {{"x", along.name()},
+                {"pad", builder.ints(behind)},
+                {"mode", builder.word("constant")},
+                {"constant_val", builder.number(0, type_of(*node.output()))}},
+               sizes);
+  Inputs inputs = window(builder, node, dims, builder.in(node, "weight"));
+  inputs.front() = {"x", along.name()};
+  inputs.emplace_back("pad_type", builder.word("valid"));
+  sizes[1] = to[1];
+  for (size_t d = 0; d < dims; ++d)
+    sizes[2 + d] = (sizes[2 + d] - 1) * stride[d] + dilation[d] * (kernel[2 + d] - 1) + 1;
+  along.step("conv_transpose", std::move(inputs), sizes);
+  for (size_t d = 0; d < dims; ++d) along.slice(static_cast<int64_t>(2 + d), pad[d], pad[d] + to[2 + d]);
+  along.finish();
+}
+
 void conv_transpose(Builder& builder, const Node& node) {
   const auto dims = static_cast<size_t>(rank_of(node, *value_arg(node, "weight")) - 2);
-  for (const int64_t more : ints_arg(node, "output_padding", dims)) {
-    if (more != 0) refuse(node, "expected no output_padding, got ", more);
-  }
+  if (ints_arg(node, "output_padding", dims) != std::vector<int64_t>(dims, 0))
+    return conv_transpose_cut(builder, node, dims);
   Inputs inputs = window(builder, node, dims, builder.in(node, "weight"));
   inputs.emplace_back("pad_type", builder.word("custom"));
   inputs.emplace_back("pad", builder.ints(padding_of(node, dims)));

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "ulp/exchange/coreml/converters.h"
+#include "ulp/exchange/adaptive_windows.h"
+#include "ulp/exchange/coreml/along.h"
 
 namespace ulp::exchange::coreml {
 
@@ -64,27 +65,68 @@ at::Tensor corrections(const std::vector<Windows>& windows) {
   return all;
 }
 
+/// Windows whose elements are apart, one dimension after the other.
+void dilated_max(Builder& builder, const Node& node, const std::vector<Windows>& windows,
+                 const std::vector<int64_t>& dilation) {
+  Along along(builder, node, *value_arg(node, "self"));
+  const int64_t first = std::ssize(along.shape()) - std::ssize(windows);
+  for (size_t d = 0; d < windows.size(); ++d) {
+    const Windows& one = windows[d];
+    const auto elements = window_elements({one.in, one.out, one.kernel, one.stride, dilation[d], one.pad});
+    if (elements.empty()) refuse(node, "expected an element of the image in each window");
+    along.largest(first + static_cast<int64_t>(d), elements);
+  }
+  along.finish();
+}
+
 template <size_t dims>
 void max_pool(Builder& builder, const Node& node) {
-  for (const int64_t dilation : ints_arg(node, "dilation", dims, {1})) {
-    if (dilation != 1) refuse(node, "expected no dilation, got ", dilation);
-  }
+  const std::vector<int64_t> dilation = ints_arg(node, "dilation", dims, {1});
+  if (dilation != std::vector<int64_t>(dims, 1))
+    return dilated_max(builder, node, windows_of(node, dims), dilation);
   builder.result(node, "max_pool", window(builder, node, windows_of(node, dims)));
 }
 
 template <size_t dims>
 void avg_pool(Builder& builder, const Node& node) {
-  if (has_arg(node, "divisor_override") && !node.arg("divisor_override").is_none())
-    refuse(node, "expected no divisor_override");
   const std::vector<Windows> windows = windows_of(node, dims);
-  const bool counts = bool_arg(node, "count_include_pad");
+  const bool divides = has_arg(node, "divisor_override") && !node.arg("divisor_override").is_none();
+  const bool counts = divides || bool_arg(node, "count_include_pad");
   Inputs inputs = window(builder, node, windows);
   inputs.emplace_back("exclude_padding_from_average", builder.flag(!counts));
-  const at::Tensor by = counts && bool_arg(node, "ceil_mode") ? corrections(windows) : torch::ones({1});
+  at::Tensor by = torch::ones({1}, torch::kDouble);
+  if (divides) {
+    double elements = 1;
+    for (const Windows& one : windows) elements *= static_cast<double>(one.kernel);
+    by = by * (elements / number_arg(node, "divisor_override"));
+  } else if (counts && bool_arg(node, "ceil_mode")) {
+    by = corrections(windows);
+  }
   if (by.eq(1).all().item<bool>()) return builder.result(node, "avg_pool", std::move(inputs));
   const std::string mean = builder.call(node, "avg_pool", std::move(inputs));
   builder.result(node, "mul",
                  {{"x", mean}, {"y", builder.constant(by.to(type_of(*node.output())), "of_windows")}});
+}
+
+/// Windows of several sizes, one dimension after the other.
+void adaptive_apart(Builder& builder, const Node& node, const std::vector<int64_t>& out, bool average) {
+  Along along(builder, node, *value_arg(node, "self"));
+  const int64_t first = std::ssize(along.shape()) - std::ssize(out);
+  for (size_t d = 0; d < out.size(); ++d) {
+    const int64_t dim = first + static_cast<int64_t>(d), in = along.shape().at(static_cast<size_t>(dim));
+    if (out[d] == in) continue;
+    if (!average) {
+      along.largest(dim, adaptive_elements(in, out[d]));
+      continue;
+    }
+    at::Tensor shares = torch::zeros({out[d], in}, torch::kDouble);
+    for (int64_t i = 0; i < out[d]; ++i) {
+      const int64_t begin = i * in / out[d], end = ((i + 1) * in + out[d] - 1) / out[d];
+      shares.slice(0, i, i + 1).slice(1, begin, end).fill_(1.0 / static_cast<double>(end - begin));
+    }
+    along.product(dim, shares);
+  }
+  along.finish();
 }
 
 /// All of the image, or windows of one size.
@@ -95,10 +137,11 @@ void adaptive(Builder& builder, const Node& node, size_t dims, const char* globa
   for (size_t d = 0; d < dims; ++d) {
     axes.push_back(static_cast<int64_t>(d) - static_cast<int64_t>(dims));
     const int64_t size = fixed_size(node, x, axes.back());
-    if (out[d] < 1 || size % out[d] != 0)
-      refuse(node, "expected an output size that divides the input's ", size, ", got ", out[d]);
-    kernel.push_back(size / out[d]);
+    if (out[d] < 1) refuse(node, "expected an output size of 1 or more, got ", out[d]);
+    kernel.push_back(size % out[d] == 0 ? size / out[d] : 0);
   }
+  const bool average = std::string_view(pool) == "avg_pool";
+  if (std::ranges::find(kernel, 0) != kernel.end()) return adaptive_apart(builder, node, out, average);
   if (out == std::vector<int64_t>(dims, 1))
     return builder.result(node, global, reduction(builder, builder.name_of(&x), axes, /*keep=*/true));
   Inputs inputs = {{"x", builder.name_of(&x)},
@@ -106,8 +149,7 @@ void adaptive(Builder& builder, const Node& node, size_t dims, const char* globa
                    {"strides", builder.ints(kernel)},
                    {"pad_type", builder.word("valid")},
                    {"ceil_mode", builder.flag(false)}};
-  if (std::string_view(pool) == "avg_pool")
-    inputs.emplace_back("exclude_padding_from_average", builder.flag(false));
+  if (average) inputs.emplace_back("exclude_padding_from_average", builder.flag(false));
   builder.result(node, pool, std::move(inputs));
 }
 
@@ -135,7 +177,8 @@ ConverterTable pool_converters() {
                                          {"aten::adaptive_avg_pool2d", adaptive_avg<2>},
                                          {"aten::adaptive_avg_pool3d", adaptive_avg<3>},
                                          {"aten::adaptive_max_pool1d", adaptive_max<1>},
-                                         {"aten::adaptive_max_pool2d", adaptive_max<2>}};
+                                         {"aten::adaptive_max_pool2d", adaptive_max<2>},
+                                         {"aten::adaptive_max_pool3d", adaptive_max<3>}};
   return kTable;
 }
 

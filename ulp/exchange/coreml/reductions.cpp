@@ -32,6 +32,27 @@ void amin(Builder& builder, const Node& node) {
   reduce(builder, node, "reduce_min");
 }
 
+void prod(Builder& builder, const Node& node) {
+  reduce(builder, node, "reduce_prod");
+}
+
+/// Extremes of zeros and ones.
+void any_or_all(Builder& builder, const Node& node) {
+  const Value& x = *value_arg(node, "self");
+  const std::vector<int64_t> dims = reduced_dims(node, x), shape = shape_of(node, x);
+  if (std::ssize(dims) == std::ssize(shape) && !bool_arg(node, "keepdim"))
+    refuse(node, "expected a dimension to be left");
+  std::string truth = builder.name_of(&x);
+  if (type_of(x) != at::kBool)
+    truth = builder.call(node, "not_equal", {{"x", truth}, {"y", builder.number(0, type_of(x))}},
+                         {at::kBool, shape});
+  const std::string numbers = builder.cast(node, truth, at::kInt, shape);
+  const std::string found =
+      builder.call(node, node.is("aten::any") ? "reduce_max" : "reduce_min",
+                   reduction(builder, numbers, dims, bool_arg(node, "keepdim")), {at::kInt, shape_of(node)});
+  builder.alias(node.output(), builder.cast(node, found, at::kBool, shape_of(node)));
+}
+
 /// The values of an extreme whose places nobody reads.
 void extreme(Builder& builder, const Node& node) {
   if (node.outputs().size() > 1 && !builder.graph().users(node.output(1)).empty())
@@ -55,8 +76,9 @@ Inputs reduction(Builder& builder, const std::string& x, const std::vector<int64
 
 ConverterTable reduce_converters() {
   static constexpr Converter kTable[] = {
-      {"aten::sum", sum},     {"aten::mean", mean},   {"aten::amax", amax},     {"aten::amin", amin},
-      {"aten::max", extreme}, {"aten::min", extreme}, {"aten::argmax", argmax}, {"aten::argmin", argmax}};
+      {"aten::sum", sum},     {"aten::mean", mean},      {"aten::amax", amax},     {"aten::amin", amin},
+      {"aten::max", extreme}, {"aten::min", extreme},    {"aten::argmax", argmax}, {"aten::argmin", argmax},
+      {"aten::prod", prod},   {"aten::any", any_or_all}, {"aten::all", any_or_all}};
   return kTable;
 }
 

@@ -1,12 +1,13 @@
-// Resizing. By MIL's rules the operations step by in / out, whatever their factor; what LibTorch takes by
-// another step is written as picks of rows and columns.
+// Resizing. By MIL's rules the operations step by in / out, whatever their factor, and are for images; what LibTorch
+// takes by another step, or in other ways, is written as picks, blends and products along one dimension after the
+// other.
 #include "ulp/exchange/resize.h"
 
 #include <torch/types.h>
 
 #include <algorithm>
 
-#include "ulp/exchange/coreml/converters.h"
+#include "ulp/exchange/coreml/along.h"
 
 namespace ulp::exchange::coreml {
 
@@ -14,52 +15,54 @@ namespace {
 
 using graph::Node;
 
-/// What a call makes of height and width, the last two dimensions.
+enum class ResizeRule { nearest, nearest_exact, linear, cubic, antialiased };
+
+/// What a call makes of the dimensions behind the channels.
 class Resizer {
  public:
-  Resizer(Builder& builder, const Node& node, bool linear)
-      : builder_(builder),
-        node_(node),
-        linear_(linear),
-        corners_(linear && bool_arg(node, "align_corners")),
-        shape_(shape_of(node, *node.args.at(0).value)) {
-    const std::vector<int64_t> to = shape_of(node);
-    if (to.size() != 4) refuse(node, "expected images");
-    std::vector<double> factors = {0, 0};
-    if (!corners_) factors = resize_factors(node, 2);
-    for (size_t i = 0; i < 2; ++i) axes_.push_back({shape_[2 + i], to[2 + i], factors[i]});
-    if (!linear) find_picks(axes_, *node.args.at(0).value);
+  Resizer(Builder& builder, const Node& node, ResizeRule rule)
+      : builder_(builder), node_(node), rule_(rule), along_(builder, node, *node.args.at(0).value) {
+    corners_ = has_arg(node, "align_corners") && bool_arg(node, "align_corners");
+    const std::vector<int64_t> from = along_.shape(), to = shape_of(node);
+    const size_t dims = to.size() - kFirst;
+    std::vector<double> factors(dims, 0);
+    if (!corners_) factors = resize_factors(node, dims);
+    for (size_t i = 0; i < dims; ++i) axes_.push_back({from[kFirst + i], to[kFirst + i], factors[i]});
+    if (picks()) find_picks(axes_, *node.args.at(0).value, rule == ResizeRule::nearest_exact);
+    // LibTorch 2.13 gives all rows the first one's number where the width becomes 1.
+    if (rule == ResizeRule::antialiased && axes_.back().out == 1 && axes_.back().in != 1)
+      refuse(node, "expected an antialiased image that is wider than one pixel");
   }
 
   void write() {
-    std::vector<size_t> apart;
-    bool resizes = false;
+    std::vector<bool> by_operation;
     for (size_t i = 0; i < axes_.size(); ++i) {
-      if (!as_operation(axes_[i])) {
-        apart.push_back(i);
-      } else {
-        resizes = resizes || axes_[i].in != axes_[i].out;
-      }
+      by_operation.push_back(axes_.size() == kImageAxes && as_operation(axes_[i]));
+      if (!by_operation[i] && !stays(axes_[i])) change(axes_[i], static_cast<int64_t>(kFirst + i));
     }
-    resizes = resizes || apart.empty();
-    std::string x = builder_.name_of(node_.args.at(0).value);
-    for (size_t i = 0; i < apart.size(); ++i) {
-      const ResizeAxis& axis = axes_[apart[i]];
-      const size_t dim = 2 + apart[i];
-      shape_[dim] = axis.out;
-      const bool last = !resizes && i + 1 == apart.size();
-      x = linear_ ? blend(x, axis, dim, last) : pick(x, axis.picks, dim, last);
+    for (size_t i = 0; i < axes_.size(); ++i) {
+      if (by_operation[i] && axes_[i].in != axes_[i].out) return write_operation(by_operation);
     }
-    if (resizes) by_operation(x, apart);
+    along_.finish();
   }
 
  private:
+  static constexpr size_t kFirst = 2, kImageAxes = 2;
+
+  bool picks() const { return rule_ == ResizeRule::nearest || rule_ == ResizeRule::nearest_exact; }
+
   /// Nearest is known for whole factors alone, and corners for two of them.
   bool as_operation(const ResizeAxis& axis) const {
-    if (linear_ && factor_of(axis) <= 0) return false;
-    if (corners_) return axis.out > 1 || axis.in == 1;
-    if (linear_) return axis.by_sizes();
-    return axis.out % axis.in == 0 && repeats(axis);
+    if (rule_ == ResizeRule::nearest || rule_ == ResizeRule::nearest_exact)
+      return axis.out % axis.in == 0 && repeats(axis);
+    if (rule_ != ResizeRule::linear || factor_of(axis) <= 0) return false;
+    return corners_ ? axis.out > 1 || axis.in == 1 : axis.by_sizes();
+  }
+
+  /// Whether nothing changes along a dimension.
+  bool stays(const ResizeAxis& axis) const {
+    if (axis.in != axis.out) return false;
+    return picks() ? repeats(axis) : corners_ || axis.by_sizes();
   }
 
   /// Each element as often as the factor says.
@@ -75,44 +78,22 @@ class Resizer {
     return factor_for(static_cast<double>(axis.out) / static_cast<double>(axis.in), axis.in, axis.out);
   }
 
-  /// The last operation makes the node's result.
-  std::string step(const char* op, Inputs inputs, bool last) {
-    if (!last) return builder_.call(node_, op, std::move(inputs), {type_of(*node_.output()), shape_});
-    builder_.result(node_, op, std::move(inputs));
-    return builder_.name_of(node_.output());
-  }
-
-  std::string pick(const std::string& x, const std::vector<int64_t>& ids, size_t dim, bool last) {
-    return step("gather",
-                {{"x", x},
-                 {"indices", builder_.ints(ids)},
-                 {"axis", builder_.integer(static_cast<int64_t>(dim))},
-                 {"batch_dims", builder_.integer(0)}},
-                last);
-  }
-
-  /// Shares of two picks.
-  std::string blend(const std::string& x, const ResizeAxis& axis, size_t dim, bool last) {
-    const LinearPicks picks = linear_picks(axis, corners_);
-    std::vector<int64_t> sizes(shape_.size() - dim, 1);
-    sizes[0] = axis.out;
-    const auto part = [&](const std::vector<int64_t>& ids, const at::Tensor& share) {
-      const at::Tensor typed = share.reshape(sizes).to(type_of(*node_.output()));
-      return step("mul", {{"x", pick(x, ids, dim, false)}, {"y", builder_.constant(typed, "shares")}}, false);
-    };
-    const std::string lower = part(picks.lower, 1 - picks.share), upper = part(picks.upper, picks.share);
-    return step("add", {{"x", lower}, {"y", upper}}, last);
+  void change(const ResizeAxis& axis, int64_t dim) {
+    if (picks()) return along_.pick(dim, axis.picks);
+    if (rule_ == ResizeRule::linear) return along_.blend(dim, linear_picks(axis, corners_));
+    along_.product(dim, resize_matrix(node_, axis));
   }
 
   /// Along the dimensions that are left.
-  void by_operation(const std::string& x, const std::vector<size_t>& apart) {
+  void write_operation(const std::vector<bool>& by_operation) {
+    const bool linear = rule_ == ResizeRule::linear;
     const auto factor = [&](size_t i) {
-      const bool done = std::ranges::find(apart, i) != apart.end();
-      const float wanted = done ? 1 : factor_of(axes_[i]);
-      return linear_ ? builder_.number(wanted, at::kFloat) : builder_.integer(static_cast<int64_t>(wanted));
+      const float wanted = by_operation[i] ? factor_of(axes_[i]) : 1;
+      return linear ? builder_.number(wanted, at::kFloat) : builder_.integer(static_cast<int64_t>(wanted));
     };
-    Inputs inputs = {{"x", x}, {"scale_factor_height", factor(0)}, {"scale_factor_width", factor(1)}};
-    if (!linear_) return builder_.result(node_, "upsample_nearest_neighbor", std::move(inputs));
+    Inputs inputs = {
+        {"x", along_.name()}, {"scale_factor_height", factor(0)}, {"scale_factor_width", factor(1)}};
+    if (!linear) return builder_.result(node_, "upsample_nearest_neighbor", std::move(inputs));
     inputs.emplace_back("align_corners", builder_.flag(corners_));
     inputs.emplace_back("half_pixel_centers", builder_.flag(!corners_));
     builder_.result(node_, "upsample_bilinear", std::move(inputs));
@@ -120,24 +101,33 @@ class Resizer {
 
   Builder& builder_;
   const Node& node_;
-  bool linear_, corners_;
-  std::vector<int64_t> shape_;  // of what is made so far
+  ResizeRule rule_;
+  bool corners_;
+  Along along_;
   std::vector<ResizeAxis> axes_;
 };
 
-void nearest(Builder& builder, const Node& node) {
-  Resizer(builder, node, /*linear=*/false).write();
-}
-
-void bilinear(Builder& builder, const Node& node) {
-  Resizer(builder, node, /*linear=*/true).write();
+template <ResizeRule rule>
+void resize(Builder& builder, const Node& node) {
+  Resizer(builder, node, rule).write();
 }
 
 }  // namespace
 
 ConverterTable resize_converters() {
-  static constexpr Converter kTable[] = {{"aten::upsample_nearest2d", nearest},
-                                         {"aten::upsample_bilinear2d", bilinear}};
+  static constexpr Converter kTable[] = {
+      {"aten::upsample_nearest1d", resize<ResizeRule::nearest>},
+      {"aten::upsample_nearest2d", resize<ResizeRule::nearest>},
+      {"aten::upsample_nearest3d", resize<ResizeRule::nearest>},
+      {"aten::_upsample_nearest_exact1d", resize<ResizeRule::nearest_exact>},
+      {"aten::_upsample_nearest_exact2d", resize<ResizeRule::nearest_exact>},
+      {"aten::_upsample_nearest_exact3d", resize<ResizeRule::nearest_exact>},
+      {"aten::upsample_linear1d", resize<ResizeRule::linear>},
+      {"aten::upsample_bilinear2d", resize<ResizeRule::linear>},
+      {"aten::upsample_trilinear3d", resize<ResizeRule::linear>},
+      {"aten::upsample_bicubic2d", resize<ResizeRule::cubic>},
+      {"aten::_upsample_bilinear2d_aa", resize<ResizeRule::antialiased>},
+      {"aten::_upsample_bicubic2d_aa", resize<ResizeRule::antialiased>}};
   return kTable;
 }
 

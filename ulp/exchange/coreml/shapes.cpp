@@ -45,6 +45,14 @@ void repeat(Builder& builder, const Node& node) {
   tile(builder, node, shape_of(node, *value_arg(node, "self")), ints_arg(node, "repeats"));
 }
 
+/// `dims` may name fewer dimensions than there are.
+void tile_by_dims(Builder& builder, const Node& node) {
+  const std::vector<int64_t> shape = shape_of(node, *value_arg(node, "self"));
+  std::vector<int64_t> times = ints_arg(node, "dims");
+  if (times.size() < shape.size()) times.insert(times.begin(), shape.size() - times.size(), 1);
+  tile(builder, node, shape, times);
+}
+
 }  // namespace
 
 std::string reshaped(Builder& builder, const Node& node, const std::string& x, Type type) {
@@ -65,7 +73,7 @@ ConverterTable shape_converters() {
       {"aten::transpose", permute}, {"aten::swapdims", permute},   {"aten::t", permute},
       {"aten::permute", permute},   {"aten::movedim", permute},    {"aten::moveaxis", permute},
       {"aten::expand", expand},     {"aten::expand_as", expand},   {"aten::broadcast_to", expand},
-      {"aten::repeat", repeat}};
+      {"aten::repeat", repeat},     {"aten::tile", tile_by_dims},  {"aten::mT", permute}};
   return kTable;
 }
 

@@ -46,10 +46,12 @@ V variance(Formula& f, V x, const Dims& dims, double correction) {
 }
 
 void var(Formula& f) {
-  if (!has_arg(f.node(), "correction")) return;
+  const graph::Node& node = f.node();
   V x = f.x();
-  const Dims dims = reduced_dims(f.node(), *x);
-  V made = variance(f, x, dims, optional_number(f.node(), "correction").value_or(1));
+  const Dims dims = reduced_dims(node, *x);
+  const double correction = has_arg(node, "correction") ? optional_number(node, "correction").value_or(1)
+                                                        : (bool_arg(node, "unbiased") ? 1 : 0);
+  V made = variance(f, x, dims, correction);
   finish(f, f.node().is("aten::std") ? f.sqrt(made) : made, dims);
 }
 
