@@ -50,13 +50,20 @@ bool is_weight_in_codes(const Node& node) {
   return node.is("ulp::dequantize_weight") || node.is("ulp::dequantize");
 }
 
+/// Ops that read the sizes of their argument alone.
+bool reads_sizes(const Node& node) {
+  constexpr std::string_view kOps[] = {"aten::zeros_like", "aten::ones_like", "aten::full_like",
+                                       "aten::new_zeros",  "aten::new_ones",  "aten::new_full"};
+  return std::ranges::any_of(kOps, [&](std::string_view op) { return node.is(op); });
+}
+
 /// Values that follow stored tensors alone.
 std::unordered_set<const Value*> fixed_values(const Graph& graph) {
   std::unordered_set<const Value*> fixed;
   for (const auto& node : graph.nodes()) {
     const auto is_fixed = [&](const Value* value) { return fixed.contains(value); };
     const bool computed = runs_in_eval(*node) && !node->has_effect() && !is_weight_in_codes(*node) &&
-                          std::ranges::all_of(node->reads(), is_fixed);
+                          (reads_sizes(*node) || std::ranges::all_of(node->reads(), is_fixed));
     if (!computed && node->kind() != Node::Kind::attribute) continue;
     for (const auto& output : node->outputs()) fixed.insert(output.get());
   }

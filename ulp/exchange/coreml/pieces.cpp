@@ -1,7 +1,8 @@
 // Taking tensors apart and putting them together.
 #include <algorithm>
+#include <numeric>
 
-#include "ulp/exchange/coreml/converters.h"
+#include "ulp/exchange/coreml/along.h"
 
 namespace ulp::exchange::coreml {
 
@@ -129,6 +130,32 @@ void gather_rows(Builder& builder, const Node& node, const std::string& ids, int
                   {"batch_dims", builder.integer(0)}});
 }
 
+/// Backwards.
+void flip(Builder& builder, const Node& node) {
+  Along along(builder, node, *value_arg(node, "self"));
+  for (int64_t dim : ints_arg(node, "dims")) {
+    if (dim < 0) dim += std::ssize(along.shape());
+    std::vector<int64_t> ids(static_cast<size_t>(along.shape().at(static_cast<size_t>(dim))));
+    std::iota(ids.rbegin(), ids.rend(), 0);
+    along.pick(dim, ids);
+  }
+  along.finish();
+}
+
+/// Each element as often as it is said.
+void repeat_interleave(Builder& builder, const Node& node) {
+  if (optional_value(node, "repeats") != nullptr) refuse(node, "expected repeats that are one number");
+  if (node.arg("dim").is_none()) refuse(node, "expected a dimension");
+  Along along(builder, node, *value_arg(node, "self"));
+  const int64_t times = int_arg(node, "repeats"), dim = dim_arg(node, "dim", std::ssize(along.shape()));
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < along.shape().at(static_cast<size_t>(dim)); ++i)
+    ids.insert(ids.end(), static_cast<size_t>(times), i);
+  if (ids.empty()) refuse(node, "expected a result with elements");
+  along.pick(dim, ids);
+  along.finish();
+}
+
 void index_select(Builder& builder, const Node& node) {
   gather_rows(builder, node, builder.in(node, "index"), int_arg(node, "dim"));
 }
@@ -178,10 +205,13 @@ Inputs sliced(Builder& builder, const std::string& x, const std::vector<int64_t>
 
 ConverterTable piece_converters() {
   static constexpr Converter kTable[] = {
-      {"aten::cat", cat},       {"aten::concat", cat},    {"aten::stack", stack},
-      {"aten::chunk", split},   {"aten::split", split},   {"aten::split_with_sizes", split},
-      {"aten::unbind", unbind}, {"aten::select", select}, {"aten::slice", slice},
-      {"aten::narrow", narrow}, {"aten::roll", roll},     {"aten::index_select", index_select},
+      {"aten::flip", flip},     {"aten::repeat_interleave", repeat_interleave},
+      {"aten::cat", cat},       {"aten::concat", cat},
+      {"aten::stack", stack},   {"aten::chunk", split},
+      {"aten::split", split},   {"aten::split_with_sizes", split},
+      {"aten::unbind", unbind}, {"aten::select", select},
+      {"aten::slice", slice},   {"aten::narrow", narrow},
+      {"aten::roll", roll},     {"aten::index_select", index_select},
       {"aten::gather", gather}, {"aten::index", index}};
   return kTable;
 }

@@ -53,11 +53,16 @@ void any_or_all(Builder& builder, const Node& node) {
   builder.alias(node.output(), builder.cast(node, found, at::kBool, shape_of(node)));
 }
 
-/// The values of an extreme whose places nobody reads.
+/// An extreme, and where its first one is.
 void extreme(Builder& builder, const Node& node) {
-  if (node.outputs().size() > 1 && !builder.graph().users(node.output(1)).empty())
-    refuse(node, "expected nobody to read the indices");
-  reduce(builder, node, node.is("aten::max") ? "reduce_max" : "reduce_min");
+  const bool largest = node.is("aten::max");
+  reduce(builder, node, largest ? "reduce_max" : "reduce_min");
+  if (node.outputs().size() < 2 || builder.graph().users(node.output(1)).empty()) return;
+  builder.result(node, largest ? "reduce_argmax" : "reduce_argmin",
+                 {{"x", builder.in(node, "self")},
+                  {"axis", builder.integer(int_arg(node, "dim"))},
+                  {"keep_dims", builder.flag(bool_arg(node, "keepdim"))}},
+                 1);
 }
 
 void argmax(Builder& builder, const Node& node) {

@@ -346,6 +346,12 @@ void lerp(Formula& f) {
   f.result(f.sub(end, f.mul(span, 1 - weight)));
 }
 
+void degrees(Formula& f) {
+  constexpr double kHalfTurn = 180;
+  f.result(f.mul(f.x(),
+                 f.node().is("aten::deg2rad") ? std::numbers::pi / kHalfTurn : kHalfTurn / std::numbers::pi));
+}
+
 /// Of truth values.
 void bits(Formula& f) {
   if (f.type() != at::kBool) return;
@@ -404,6 +410,8 @@ SpelledTable spelled_functions() {
                                           {"aten::addcmul", addcmul},
                                           {"aten::addcdiv", addcmul},
                                           {"aten::lerp.Scalar", lerp},
+                                          {"aten::deg2rad", degrees},
+                                          {"aten::rad2deg", degrees},
                                           {"aten::bitwise_not", bits},
                                           {"aten::bitwise_and", bits},
                                           {"aten::bitwise_or", bits},

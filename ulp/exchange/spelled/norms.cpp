@@ -65,6 +65,20 @@ void logsumexp(Formula& f) {
   finish(f, f.add(f.log(sum), base), dims);
 }
 
+/// Sums of products of rows over their lengths, which are `eps` at least.
+void cosine_similarity(Formula& f) {
+  V a = f.tensor("x1"), b = f.tensor("x2");
+  if (a->meta->sizes.size() != b->meta->sizes.size()) return;
+  const Dims dims = {dim_arg(f.node(), "dim", std::ssize(a->meta->sizes))};
+  const auto at = static_cast<size_t>(dims[0]);
+  if (!(a->meta->sizes[at] == b->meta->sizes[at])) return;
+  const auto row = [&](V x) {
+    V length = f.sqrt(f.reduce(kSum, f.mul(x, x), dims));
+    return f.div(x, f.spell().with("aten::clamp_min", length, number_arg(f.node(), "eps")));
+  };
+  f.result(f.squeeze(f.reduce(kSum, f.mul(row(a), row(b)), dims), dims));
+}
+
 /// Times the weight and plus the bias of a channel, where there are any.
 V scaled(Formula& f, V x) {
   Dims sizes(x->meta->sizes.size(), 1);
@@ -128,6 +142,7 @@ SpelledTable spelled_norms() {
                                           {"aten::var", var},
                                           {"aten::std", var},
                                           {"aten::logsumexp", logsumexp},
+                                          {"aten::cosine_similarity", cosine_similarity},
                                           {"aten::group_norm", group_norm},
                                           {"aten::instance_norm", instance_norm},
                                           {"aten::rms_norm", rms_norm},

@@ -139,13 +139,31 @@ void im2col(Formula& f) {
   f.result(f.view(all, sizes_of(f.node(), *f.node().output())));
 }
 
+/// Tensors of numbers alone are stored.
+void eye(Formula& f) {
+  std::vector<int64_t> sizes;
+  for (const graph::SizeExpr& size : f.node().output()->meta->sizes) {
+    if (!size.constant()) return;
+    sizes.push_back(size.offset);
+  }
+  f.result(f.constant(torch::eye(sizes.at(0), sizes.at(1), f.type()), "eye"));
+}
+
+void linspace(Formula& f) {
+  if (optional_value(f.node(), "start") != nullptr || optional_value(f.node(), "end") != nullptr) return;
+  f.result(f.constant(torch::linspace(scalar_arg(f.node(), "start"), scalar_arg(f.node(), "end"),
+                                      int_arg(f.node(), "steps"), f.type()),
+                      "linspace"));
+}
+
 }  // namespace
 
 SpelledTable spelled_pieces() {
-  static constexpr SpelledRow kTable[] = {
-      {"aten::tril", triangle},   {"aten::triu", triangle},           {"aten::one_hot", one_hot},
-      {"aten::scatter", scatter}, {"aten::scatter_add", scatter_add}, {"aten::cumprod", cumprod},
-      {"aten::im2col", im2col}};
+  static constexpr SpelledRow kTable[] = {{"aten::tril", triangle},           {"aten::triu", triangle},
+                                          {"aten::one_hot", one_hot},         {"aten::scatter", scatter},
+                                          {"aten::scatter_add", scatter_add}, {"aten::cumprod", cumprod},
+                                          {"aten::im2col", im2col},           {"aten::eye", eye},
+                                          {"aten::linspace", linspace}};
   return kTable;
 }
 

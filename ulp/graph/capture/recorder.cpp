@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <span>
+#include <string_view>
 
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/hooks.h"
@@ -55,9 +56,77 @@ struct Frame : at::ObserverContext {
   std::optional<size_t> call;  ///< set for top-level calls
 };
 
-/// Ops that are nothing but other ops: those are recorded in their place, which passes and engines know.
+/// Ops that LibTorch composes of others (CompositeImplicitAutograd) and that no pass or engine knows: the others are recorded in
+/// their place. Sorted.
+constexpr std::string_view kTransparent[] = {
+    "aten::absolute",
+    "aten::adjoint",
+    "aten::arccos",
+    "aten::arccosh",
+    "aten::arcsin",
+    "aten::arcsinh",
+    "aten::arctanh",
+    "aten::atleast_1d",
+    "aten::atleast_2d",
+    "aten::atleast_3d",
+    "aten::column_stack",
+    "aten::concatenate",
+    "aten::corrcoef",
+    "aten::cov",
+    "aten::cumulative_trapezoid",
+    "aten::diff",
+    "aten::divide",
+    "aten::dsplit",
+    "aten::dstack",
+    "aten::einsum",
+    "aten::fliplr",
+    "aten::flipud",
+    "aten::frobenius_norm",
+    "aten::ger",
+    "aten::hsplit",
+    "aten::hstack",
+    "aten::inner",
+    "aten::isfinite",
+    "aten::kron",
+    "aten::linalg_matmul",
+    "aten::linalg_multi_dot",
+    "aten::linalg_norm",
+    "aten::linalg_vander",
+    "aten::mH",
+    "aten::matrix_H",
+    "aten::msort",
+    "aten::multiply",
+    "aten::negative",
+    "aten::numpy_T",
+    "aten::outer",
+    "aten::pairwise_distance",
+    "aten::positive",
+    "aten::ravel",
+    "aten::row_stack",
+    "aten::special_erf",
+    "aten::special_erfc",
+    "aten::special_exp2",
+    "aten::special_expit",
+    "aten::special_expm1",
+    "aten::special_log1p",
+    "aten::special_log_softmax",
+    "aten::special_logit",
+    "aten::special_logsumexp",
+    "aten::special_round",
+    "aten::special_sinc",
+    "aten::special_softmax",
+    "aten::subtract",
+    "aten::swapaxes",
+    "aten::tensordot",
+    "aten::trapezoid",
+    "aten::trapz",
+    "aten::vander",
+    "aten::vsplit",
+    "aten::vstack",
+};
+
 bool is_transparent(const c10::OperatorName& name) {
-  return name.name == "aten::einsum";
+  return std::ranges::binary_search(kTransparent, std::string_view(name.name));
 }
 
 void show_arguments(const TracedCall& call) {
