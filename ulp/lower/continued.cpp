@@ -194,6 +194,48 @@ size_t index_of(const Plan& plan, const std::string& dimension) {
   return static_cast<size_t>(at - plan.following.free.begin());
 }
 
+/// True for a value of this rank whose dimensions before the last `kept` are 1.
+bool is_one_row(const Value& value, size_t kept) {
+  const auto& meta = value.meta;
+  return meta && meta->sizes.size() >= kept &&
+         std::all_of(meta->sizes.begin(), meta->sizes.end() - static_cast<std::ptrdiff_t>(kept),
+                     [](const graph::SizeExpr& size) {
+                       return size == graph::SizeExpr{0, 1, 1};
+                     });
+}
+
+/// True for a call that gives the same for a row as for as many as there are samples: sums and products with what has its
+/// sizes.
+bool spreads_rows(const Node& node, const Value* rows) {
+  const bool known =
+      node.is("aten::add") || node.is("aten::sub") || node.is("aten::mul") || node.is("aten::div");
+  if (!known || node.args.size() < 2 || !node.args[0].is_value() || !node.args[1].is_value()) return false;
+  const Value* other = node.args[node.args[0].value == rows ? 1 : 0].value;
+  return other != rows && other->meta && rows->meta && other->meta->sizes == rows->meta->sizes;
+}
+
+/// Positions that were repeated for every sample before their embeddings were looked up are looked up once.
+void look_up_once(Graph& graph, const std::unordered_set<const Value*>& samples) {
+  for (const auto& node : graph.nodes()) {
+    if (!node->is("aten::embedding") || !node->args[1].is_value()) continue;
+    const Value* ids = node->args[1].value;
+    const Node& spread = *ids->producer;
+    const bool repeats =
+        spread.is("aten::expand") || spread.is("aten::expand_as") || spread.is("aten::repeat");
+    if (!repeats || !ids->meta || ids->meta->sizes.size() != 2) continue;
+    Value* row = spread.args[0].value;
+    const bool whole = is_one_row(*row, 1) && row->meta->sizes.back() == ids->meta->sizes.back();
+    if (!whole || samples.contains(row) || row->meta->sizes.size() > 2) continue;
+    Value* made = node->output();
+    const std::vector<Node*> readers = graph.users(made);
+    if (!std::ranges::all_of(readers, [&](const Node* user) { return spreads_rows(*user, made); })) continue;
+    std::vector<graph::SizeExpr> sizes = row->meta->sizes;
+    sizes.push_back(made->meta->sizes.back());
+    node->args[1] = row;
+    made->meta->sizes = std::move(sizes);
+  }
+}
+
 }  // namespace
 
 at::Tensor rows_by_position(const at::Tensor& table, int64_t dim) {
@@ -208,6 +250,7 @@ void mark_positions(Graph& graph, const std::string& dimension) {
   std::vector<int32_t> powers(index + 2, 0);
   powers.back() = 1;
   const graph::SizeExpr size{.rest = {{{1, 1, powers}}}};
+  look_up_once(graph, sample_values(graph));
   const std::unordered_set<const Value*> samples = sample_values(graph);
   std::unordered_set<Value*> tables;
   for (const auto& node : graph.nodes()) {

@@ -185,7 +185,7 @@ bool is_identity(const Node& node) {
   }
   const Value& x = *first_value(node);
   const Value& y = *node.output();
-  if (node.is("aten::to") || node.is("aten::_to_copy")) {
+  if (one_of(node.op(), {"aten::to", "aten::_to_copy", "aten::type_as"})) {
     // Codes are read as they are, also where the model made 16 bits of their numbers.
     const bool of_codes = x.producer != nullptr && x.producer->is("ulp::dequantize_weight");
     return same_sizes(x, y) && (x.meta->dtype == y.meta->dtype || of_codes);

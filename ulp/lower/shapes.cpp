@@ -37,20 +37,6 @@ std::vector<Value*> without_meta(const Graph& graph) {
   return found;
 }
 
-std::vector<at::Tensor> zeros_of(const Graph& graph, int64_t batch) {
-  std::vector<at::Tensor> inputs;
-  for (const Value* input : graph.inputs()) {
-    if (!input->meta) {
-      fail("lower.lower", "expected input '", input->name,
-           "' to have known sizes, got none; pass example inputs to lower()");
-    }
-    std::vector<int64_t> sizes;
-    for (const SizeExpr& size : input->meta->sizes) sizes.push_back(size.at(batch));
-    inputs.push_back(torch::zeros(sizes, input->meta->dtype));
-  }
-  return inputs;
-}
-
 /// A copy of the graph that returns the named values instead of its own result.
 graph::GraphModule probe_of(const Graph& graph, const std::vector<Value*>& wanted) {
   const std::shared_ptr<Graph> copy = graph.clone();
@@ -66,6 +52,20 @@ graph::GraphModule probe_of(const Graph& graph, const std::vector<Value*>& wante
 }
 
 }  // namespace
+
+std::vector<at::Tensor> zeros_of(const Graph& graph, int64_t batch) {
+  std::vector<at::Tensor> inputs;
+  for (const Value* input : graph.inputs()) {
+    if (!input->meta) {
+      fail("lower.lower", "expected input '", input->name,
+           "' to have known sizes, got none; pass example inputs to lower()");
+    }
+    std::vector<int64_t> sizes;
+    for (const SizeExpr& size : input->meta->sizes) sizes.push_back(size.at(batch));
+    inputs.push_back(torch::zeros(sizes, input->meta->dtype));
+  }
+  return inputs;
+}
 
 void complete_shapes(Graph& graph) {
   const std::vector<Value*> missing = without_meta(graph);

@@ -13,6 +13,9 @@ namespace ulp::lowering {
 /// of the input's sizes at two batch sizes. Throws ulp::Error when an input itself has no known sizes.
 void complete_shapes(graph::Graph& graph);
 
+/// Zeros of the inputs' sizes at a batch. Throws ulp::Error when an input has no known sizes.
+std::vector<at::Tensor> zeros_of(const graph::Graph& graph, int64_t batch);
+
 /// What these values hold, which depend on no input.
 std::vector<at::Tensor> evaluate_fixed(const graph::Graph& graph, const std::vector<graph::Value*>& values);
 

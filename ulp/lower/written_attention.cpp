@@ -3,6 +3,8 @@
 #include <torch/types.h>
 
 #include <cmath>
+#include <limits>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,7 +12,9 @@
 
 #include "ulp/graph/passes/pattern.h"
 #include "ulp/lower/attention.h"
+#include "ulp/lower/fixed_masks.h"
 #include "ulp/lower/match.h"
+#include "ulp/lower/writer.h"
 
 namespace ulp::lowering {
 
@@ -21,12 +25,15 @@ using graph::Value;
 
 namespace {
 
-/// At or below this a score has no weight in f32, and adding it to one gives the same as replacing it.
-constexpr double kHidden = -1e8;
+/// A finite fill that hides a key also where all keys are hidden: added to a score it leaves nothing of it.
+constexpr double kHiddenKey = -1e8;
+/// The same of a fill that is scaled afterwards.
+constexpr double kHiddenScaledKey = -1e9;
 
 /// What was done to q k^T before the softmax.
 struct Scores {
-  Value *query = nullptr, *key = nullptr;
+  Argument query, key;
+  bool key_is_swapped = true;  ///< `key` is the value before its last dimensions were swapped
   double scale = 1;
   bool causal = false;
   int64_t mask_size = -1;            ///< queries and keys of a causal mask, or keys of the other
@@ -34,41 +41,9 @@ struct Scores {
   std::optional<double> key_fill{};  ///< what a hidden key gets, where key_mask is of truth
 };
 
-/// A number: a literal, or a constant of one element.
-std::optional<double> number_of(const Graph& graph, const Argument& argument) {
-  if (const std::optional<double> literal = graph::number(argument)) return literal;
-  if (!argument.is_value()) return std::nullopt;
-  const at::Tensor held = graph.attribute_tensor(argument.value);
-  if (!held.defined() || held.numel() != 1) return std::nullopt;
-  return held.item().toDouble();
-}
-
-/// A constant mask as a matrix [queries, keys].
-at::Tensor matrix_of(const Graph& graph, const Argument& mask) {
-  if (!mask.is_value()) return {};
-  at::Tensor held = graph.attribute_tensor(mask.value);
-  if (!held.defined() || held.dim() < 2) return {};
-  for (; held.dim() > 2; held = held[0]) {
-    if (held.size(0) != 1) return {};
-  }
-  return held.detach();
-}
-
-/// True where row i has truth at j > i and nowhere else.
-bool hides_later(const at::Tensor& hidden) {
-  return hidden.defined() && hidden.size(0) == hidden.size(1) &&
-         hidden.equal(torch::ones(hidden.sizes(), torch::kBool).triu(1));
-}
-
-/// The same of a mask that is added: numbers that hide where there is truth, 0 elsewhere.
-bool added_hides_later(const at::Tensor& mask) {
-  const at::Tensor hidden = mask <= kHidden;
-  return hides_later(hidden) && (hidden | (mask == 0)).all().item<bool>();
-}
-
 /// A mask [N, 1, 1, keys] that the network computes.
-bool masks_keys(const Graph& graph, const Argument& mask) {
-  if (!mask.is_value() || !mask.value->meta || graph.attribute_tensor(mask.value).defined()) return false;
+bool masks_keys(const FixedMasks& masks, const Argument& mask) {
+  if (!mask.is_value() || !mask.value->meta || masks.is_fixed(mask)) return false;
   const auto& sizes = mask.value->meta->sizes;
   return sizes.size() == 4 && sizes[0] == graph::SizeExpr{1, 1, 0} && sizes[1].offset == 1 &&
          sizes[2].offset == 1 && sizes[1].constant() && sizes[2].constant();
@@ -78,41 +53,49 @@ bool is_product(const Node& node) {
   return node.is("aten::bmm") || node.is("aten::matmul");
 }
 
-/// The value before the last two dimensions were swapped, or null.
-Value* swapped(const Argument& argument) {
-  if (!argument.is_value() || graph::rank(argument) != 4) return nullptr;
-  const Node& node = *argument.value->producer;
+/// The order of the dimensions that a transpose or a permute of the last two or more gives; empty for other calls.
+std::vector<int64_t> order_of(const Node& node) {
+  const int64_t rank = graph::rank(node.args.empty() ? Argument() : node.args[0]);
+  if (rank < 0) return {};
   if (node.is("aten::transpose")) {
     const std::optional<int64_t> a = graph::integer(node.args[1]), b = graph::integer(node.args[2]);
-    if (!a || !b) return nullptr;
-    const int64_t x = (*a + 4) % 4, y = (*b + 4) % 4;
-    return x != y && x >= 2 && y >= 2 ? node.args[0].value : nullptr;
+    if (!a || !b) return {};
+    std::vector<int64_t> order(static_cast<size_t>(rank));
+    std::iota(order.begin(), order.end(), 0);
+    std::swap(order[static_cast<size_t>((*a + rank) % rank)], order[static_cast<size_t>((*b + rank) % rank)]);
+    return order;
   }
-  if (!node.is("aten::permute")) return nullptr;
-  const auto dims = graph::integers(node.args[1]);
-  const bool swaps = dims == std::vector<int64_t>{0, 1, 3, 2} || dims == std::vector<int64_t>{0, 1, -1, -2};
-  return swaps ? node.args[0].value : nullptr;
+  if (!node.is("aten::permute")) return {};
+  std::vector<int64_t> order = graph::integers(node.args[1]).value_or(std::vector<int64_t>());
+  for (int64_t& dim : order) dim = (dim + rank) % rank;
+  return order;
 }
 
+/// Follows weights of values back to q and k, and gathers what scales and masks the scores on the way. Scores are read from
+/// the last call to the first: a score s that is open became scale_ s, a later one later_scale_ s + later_.
 class Matcher {
  public:
-  explicit Matcher(const Graph& graph) : graph_(graph) {}
+  explicit Matcher(FixedMasks& masks) : masks_(masks) {}
 
-  /// Follows the weights of `product` back to q and k.
+  /// The attention whose last product is `product`; nothing where it is none, or masked in a way that the step has not.
   std::optional<Scores> match(const Node& product) {
-    if (!is_product(product) || graph::rank(product.args[0]) != 4) return std::nullopt;
-    const Node* softmax = through_identities(product.args[0], product);
-    if (softmax == nullptr || !softmax->is("aten::softmax") || !softmax->arg("dtype").is_none())
-      return std::nullopt;
+    const int64_t rank = is_product(product) ? graph::rank(product.args[0]) : 0;
+    if (rank != 3 && rank != 4) return std::nullopt;
+    const Node* softmax = through_weights(product);
+    if (softmax == nullptr || !softmax->is("aten::softmax") || !keeps_type(*softmax)) return std::nullopt;
     const std::optional<int64_t> dim = graph::integer(softmax->arg("dim"));
-    if (dim != -1 && dim != 3) return std::nullopt;
+    if (dim != -1 && dim != rank - 1) return std::nullopt;
     const Node* node = through_identities(softmax->args[0], *softmax);
     while (node != nullptr && !is_product(*node)) node = peel(*node);
-    if (node == nullptr || graph::rank(node->output()) != 4) return std::nullopt;
-    scores_.query = node->args[0].value;
-    scores_.key = swapped(node->args[1]);
-    return scores_.query != nullptr && scores_.key != nullptr && mask_fits() ? std::optional(scores_)
-                                                                             : std::nullopt;
+    if (node == nullptr || graph::rank(node->output()) != rank || !take_operands(*node)) return std::nullopt;
+    if (triangle_) {
+      if (!(later_ <= kHiddenScore) || !std::isfinite(scale_)) return std::nullopt;
+      scores_.causal = true;
+    } else if (rank == 3 || zeroed_weights_) {
+      return std::nullopt;
+    }
+    scores_.scale = scale_;
+    return mask_fits() ? std::optional(scores_) : std::nullopt;
   }
 
  private:
@@ -120,7 +103,7 @@ class Matcher {
   const Node* through_identities(const Argument& argument, const Node& reader) const {
     const Node* last = &reader;
     const Argument* at = &argument;
-    while (at->is_value() && graph::other_users(graph_, at->value, *last).empty()) {
+    while (at->is_value() && masks_.read_by_one(at->value, *last)) {
       const Node* node = at->value->producer;
       if (node->kind() != Node::Kind::call) return nullptr;
       if (!is_identity(*node)) return node;
@@ -130,30 +113,82 @@ class Matcher {
     return nullptr;
   }
 
+  /// The softmax behind weights that are set to 0 once more where they are 0 already.
+  const Node* through_weights(const Node& product) {
+    const Node* node = through_identities(product.args[0], product);
+    while (node != nullptr && !node->is("aten::softmax")) {
+      const std::optional<Triangle> mask =
+          node->args.size() > 1 ? masks_.triangle(node->args[1]) : std::nullopt;
+      const bool fills =
+          node->is("aten::masked_fill") && mask && mask->hides && masks_.number(node->args[2]) == 0.0;
+      if (!fills && !(node->is("aten::mul") && mask && mask->keeps)) return nullptr;
+      zeroed_weights_ = true;
+      if (!take_size(*mask)) return nullptr;
+      node = through_identities(node->args[0], *node);
+    }
+    return node;
+  }
+
+  /// A softmax in the type of the scores.
+  static bool keeps_type(const Node& softmax) {
+    const Argument& type = softmax.arg("dtype");
+    if (type.is_none()) return true;
+    const auto& meta = softmax.args[0].is_value() ? softmax.args[0].value->meta : std::nullopt;
+    return meta && type.kind == Argument::Kind::literal && type.literal.isInt() &&
+           type.literal.toScalarType() == meta->dtype;
+  }
+
   /// The node behind one that scales or masks; null where it does neither.
   const Node* peel(const Node& node) {
     size_t next = 0;
-    const bool known = scales(node) || fills(node, next) || chooses(node, next) || adds(node);
+    if (node.args.size() < 2 || masks_.reads_state(node)) return nullptr;
+    const bool known =
+        scales(node, next) || fills(node) || chooses(node, next) || adds(node, next) || keeps(node, next);
     return known ? through_identities(node.args[next], node) : nullptr;
   }
 
-  /// No mask is known yet, and none of the scales so far, which come after it, would scale it.
-  bool takes_mask() const { return !scores_.causal && scores_.key_mask == nullptr && scores_.scale == 1; }
+  /// q k^T, k^T multiplied by numbers perhaps. Keys that were turned by the permute that splits heads are turned back by
+  /// another one.
+  bool take_operands(const Node& product) {
+    if (!product.args[0].is_value() || !product.args[1].is_value()) return false;
+    scores_.query = product.args[0];
+    Argument key = product.args[1];
+    const Node* turned = key.value->producer;
+    for (size_t next = 0; turned->kind() == Node::Kind::call && scales(*turned, next); next = 0) {
+      key = turned->args[next];
+      turned = key.value->producer;
+    }
+    if (turned->kind() != Node::Kind::call) return false;
+    const std::vector<int64_t> order = order_of(*turned);
+    if (order.size() < 3 || !turned->args[0].is_value()) return false;
+    std::vector<int64_t> swap(order.size());
+    std::iota(swap.begin(), swap.end(), 0);
+    std::swap(swap[swap.size() - 1], swap[swap.size() - 2]);
+    scores_.key_is_swapped = order == swap;
+    if (!scores_.key_is_swapped && !(turned->is("aten::permute") && order.size() == 4)) return false;
+    scores_.key = scores_.key_is_swapped ? turned->args[0] : key;
+    return true;
+  }
+
+  bool take_size(const Triangle& mask) {
+    if (scores_.mask_size >= 0 && scores_.mask_size != mask.size) return false;
+    scores_.mask_size = mask.size;
+    return true;
+  }
 
   /// A mask of another size would be one of other scores: it broadcasts them.
   bool mask_fits() const {
-    const auto &query = scores_.query->meta, &key = scores_.key->meta;
-    if (!query || !key || query->sizes.size() != 4 || key->sizes.size() != 4) return false;
-    const int64_t queries = query->sizes[2].offset, keys = key->sizes[2].offset;
+    const auto &query = scores_.query.value->meta, &key = scores_.key.value->meta;
+    if (!query || !key || query->sizes.size() != key->sizes.size()) return false;
+    const size_t rank = query->sizes.size();
+    const int64_t queries = query->sizes[rank - 2].offset;
+    const int64_t keys = key->sizes[rank - (scores_.key_is_swapped ? 2 : 1)].offset;
     if (scores_.causal) return scores_.mask_size == queries && scores_.mask_size == keys;
     return scores_.key_mask == nullptr || scores_.mask_size == keys;
   }
 
-  bool take_causal(const at::Tensor& mask, bool hides) {
-    scores_.causal = hides;
-    scores_.mask_size = mask.size(0);
-    return hides;
-  }
+  /// No mask is known yet.
+  bool takes_key_mask() const { return !triangle_ && scores_.key_mask == nullptr; }
 
   bool take_key_mask(Value* mask, std::optional<double> fill) {
     scores_.key_mask = mask;
@@ -162,54 +197,95 @@ class Matcher {
     return true;
   }
 
-  bool scales(const Node& node) {
+  /// A mask that hides later scores: they become `number`, or `number` is added to them.
+  bool take_triangle(const Triangle& mask, double number, bool added) {
+    if (scores_.key_mask != nullptr || zeroed_ || !take_size(mask)) return false;
+    if (!triangle_) later_scale_ = scale_;
+    if (!replaced_) later_ = (triangle_ ? later_ : 0) + later_scale_ * number;
+    triangle_ = true;
+    replaced_ = replaced_ || !added;
+    return later_scale_ > 0;  // the largest number stays the largest
+  }
+
+  bool scales(const Node& node, size_t& next) {
     const bool divides = node.is("aten::div") && node.args.size() == 2;
     if (!divides && !node.is("aten::mul")) return false;
-    const std::optional<double> number = number_of(graph_, node.args[1]);
-    if (!number || (divides && *number == 0)) return false;
-    scores_.scale *= divides ? 1 / *number : *number;
+    std::optional<double> number = masks_.number(node.args[1]);
+    if (!number && !divides && (number = masks_.number(node.args[0]))) next = 1;
+    if (!number || (divides && *number == 0) || !node.args[next].is_value()) return false;
+    const double factor = divides ? 1 / *number : *number;
+    scale_ *= factor;
+    later_scale_ *= factor;
     return true;
   }
 
   /// masked_fill(scores, mask, a large negative number)
-  bool fills(const Node& node, size_t& next) {
-    if (!node.is("aten::masked_fill") || !takes_mask()) return false;
-    next = 0;
-    const std::optional<double> fill = number_of(graph_, node.args[2]);
-    if (!fill || !(*fill <= kHidden)) return false;
-    const at::Tensor mask = matrix_of(graph_, node.args[1]);
-    if (mask.defined()) return mask.scalar_type() == at::kBool && take_causal(mask, hides_later(mask));
+  bool fills(const Node& node) {
+    if (!node.is("aten::masked_fill")) return false;
+    const std::optional<double> fill = masks_.number(node.args[2]);
+    if (!fill) return false;
+    if (const std::optional<Triangle> mask = masks_.triangle(node.args[1]))
+      return mask->hides && take_triangle(*mask, *fill, false);
     // Where all keys are hidden, an infinite fill gives no number and a finite one the mean.
-    if (!std::isfinite(*fill) || !masks_keys(graph_, node.args[1])) return false;
-    return take_key_mask(node.args[1].value, fill);
+    const double filled = *fill * scale_;
+    const bool hides = filled <= (scale_ == 1 ? kHiddenKey : kHiddenScaledKey);
+    if (!hides || filled < std::numeric_limits<float>::lowest() || !takes_key_mask() ||
+        !masks_keys(masks_, node.args[1]))
+      return false;
+    return take_key_mask(node.args[1].value, filled);
   }
 
-  /// where(mask, scores, a large negative number)
+  /// where(mask, scores, a large negative number), or the other way round
   bool chooses(const Node& node, size_t& next) {
-    if (!node.is("aten::where") || node.args.size() != 3 || !takes_mask()) return false;
-    next = 1;
-    const std::optional<double> fill = number_of(graph_, node.args[2]);
-    const at::Tensor mask = matrix_of(graph_, node.args[0]);
-    if (!fill || !(*fill <= kHidden) || !mask.defined() || mask.scalar_type() != at::kBool) return false;
-    return take_causal(mask, hides_later(mask.logical_not()));
+    if (!node.is("aten::where") || node.args.size() != 3) return false;
+    const std::optional<Triangle> mask = masks_.triangle(node.args[0]);
+    if (!mask || !(mask->shows || mask->hides)) return false;
+    next = mask->shows ? 1 : 2;
+    const std::optional<double> fill = masks_.number(node.args[3 - next]);
+    return fill && take_triangle(*mask, *fill, false);
   }
 
-  /// scores + mask, the mask being 0 or a large negative number
-  bool adds(const Node& node) {
-    if (node.target() != "aten::add.Tensor" || graph::number(node.args[2]) != 1.0 || !takes_mask())
+  /// scores + mask, mask + scores or scores - mask, the mask being 0 or a large number
+  bool adds(const Node& node, size_t& next) {
+    const bool subtracts = node.target() == "aten::sub.Tensor";
+    if ((!subtracts && node.target() != "aten::add.Tensor") || graph::number(node.args[2]) != 1.0)
       return false;
-    const at::Tensor mask = matrix_of(graph_, node.args[1]);
-    if (mask.defined()) {
-      return at::isFloatingType(mask.scalar_type()) && take_causal(mask, added_hides_later(mask));
+    next = !subtracts && masks_.is_fixed(node.args[0]) ? 1 : 0;
+    const Argument& other = node.args[1 - next];
+    if (const std::optional<Triangle> mask = masks_.triangle(other)) {
+      const std::optional<double> number = subtracts ? mask->takes : mask->adds;
+      return number && take_triangle(*mask, *number, true);
     }
-    if (!masks_keys(graph_, node.args[1]) || !at::isFloatingType(node.args[1].value->meta->dtype))
+    if (subtracts || scale_ != 1 || !takes_key_mask() || !masks_keys(masks_, other) ||
+        !at::isFloatingType(other.value->meta->dtype))
       return false;
-    return take_key_mask(node.args[1].value, std::nullopt);
+    return take_key_mask(other.value, std::nullopt);
   }
 
-  const Graph& graph_;
+  /// scores * mask, the mask being 1 where a score is open and 0 elsewhere: what is added afterwards hides
+  bool keeps(const Node& node, size_t& next) {
+    if (!node.is("aten::mul")) return false;
+    next = masks_.is_fixed(node.args[0]) ? 1 : 0;
+    const std::optional<Triangle> mask = masks_.triangle(node.args[1 - next]);
+    if (!triangle_ || !mask || !mask->keeps || !take_size(*mask)) return false;
+    zeroed_ = true;
+    return true;
+  }
+
+  FixedMasks& masks_;
   Scores scores_;
+  double scale_ = 1;
+  bool triangle_ = false;        ///< a mask hides later scores
+  double later_scale_ = 1;       ///< of later scores, where they were not replaced
+  double later_ = 0;             ///< the largest number that such a mask leaves of later scores, besides them
+  bool replaced_ = false;        ///< nothing is left of them
+  bool zeroed_ = false;          ///< they were multiplied by 0
+  bool zeroed_weights_ = false;  ///< their weights are set to 0
 };
+
+int64_t size_at(const Value* value, int64_t from_end) {
+  return value->meta->sizes[value->meta->sizes.size() - static_cast<size_t>(from_end)].offset;
+}
 
 /// A call of this op before `node`, of the same module.
 Value* call_before(Graph& graph, const char* target, std::vector<Argument> args, Node& node) {
@@ -233,25 +309,75 @@ Argument added_mask(Graph& graph, const Scores& scores, Node& node) {
                      {numbers, scores.key_mask, c10::IValue(*scores.key_fill)}, node);
 }
 
-void fuse(Graph& graph, Node& product, const Scores& scores) {
-  const Argument mask = added_mask(graph, scores, product);
-  graph.retarget(&product, kAttention,
-                 {scores.query, scores.key, product.args[1], mask, c10::IValue(0.0),
-                  c10::IValue(scores.causal), c10::IValue(scores.scale)});
+/// How many heads stand before or in the first of three dimensions: [N, S, depth] or [N * heads, S, depth]; 0 where
+/// something else does.
+int64_t heads_of(const Value* rows) {
+  if (!rows->meta || rows->meta->sizes.size() != 3) return 0;
+  const graph::SizeExpr& first = rows->meta->sizes[0];
+  return first == graph::SizeExpr{first.numerator, 1, 0} ? first.numerator : 0;
+}
+
+/// Attention of three dimensions as that of four, with its heads as dimension 1.
+void fuse_with_heads(Graph& graph, Node& product, std::vector<Argument> args, int64_t heads) {
+  for (size_t i = 0; i < 3; ++i) {
+    const auto& sizes = args[i].value->meta->sizes;
+    args[i] = heads == 1
+                  ? call_before(graph, "aten::unsqueeze", {args[i], literal(1)}, product)
+                  : call_before(graph, "aten::view",
+                                {args[i], ints({-1, heads, sizes[1].offset, sizes[2].offset})}, product);
+  }
+  Value* joined = call_before(graph, kAttention, std::move(args), product);
+  if (heads == 1) return graph.retarget(&product, "aten::squeeze.dim", {joined, literal(1)});
+  graph.retarget(&product, "aten::flatten.using_ints", {joined, literal(0), literal(1)});
+}
+
+/// False where the values are none that the node can have.
+bool fuse(Graph& graph, Node& product, const Scores& scores) {
+  if (!product.args[1].is_value() || graph::rank(product.args[1]) != graph::rank(scores.query)) return false;
+  const bool rows = graph::rank(scores.query) == 3;
+  const int64_t heads = rows ? heads_of(scores.query.value) : 0;
+  if (rows && (heads == 0 || heads_of(scores.key.value) != heads || heads_of(product.args[1].value) != heads))
+    return false;
+  const Argument key = scores.key_is_swapped ? scores.key
+                                             : call_before(graph, "aten::transpose.int",
+                                                           {scores.key, literal(-2), literal(-1)}, product);
+  std::vector<Argument> args = {scores.query,
+                                key,
+                                product.args[1],
+                                added_mask(graph, scores, product),
+                                c10::IValue(0.0),
+                                c10::IValue(scores.causal),
+                                c10::IValue(scores.scale)};
+  if (rows) {
+    fuse_with_heads(graph, product, std::move(args), heads);
+  } else {
+    graph.retarget(&product, kAttention, std::move(args));
+  }
+  return true;
 }
 
 /// A constant mask of an attention node that hides what comes later becomes is_causal.
-void name_causal_mask(Graph& graph, Node& attention) {
-  const at::Tensor mask = matrix_of(graph, attention.arg("attn_mask"));
-  if (!mask.defined()) return;
-  const bool truth = mask.scalar_type() == at::kBool;
-  if (!(truth ? hides_later(mask.logical_not()) : added_hides_later(mask))) return;
+void name_causal_mask(FixedMasks& masks, Node& attention) {
+  const std::optional<Triangle> mask = masks.triangle(attention.arg("attn_mask"));
+  const auto has_size = [&](const char* name) {
+    const Value* value = attention.arg(name).value;
+    return value->meta && value->meta->sizes.size() >= 3 && size_at(value, 2) == mask->size;
+  };
+  if (!mask || !has_size("query") || !has_size("key") ||
+      !(mask->shows || (mask->adds && *mask->adds <= kHiddenScore)))
+    return;
   attention.arg("attn_mask") = none();
   attention.arg("is_causal") = c10::IValue(true);
 }
 
-int64_t size_at(const Value* value, int64_t from_end) {
-  return value->meta->sizes[value->meta->sizes.size() - static_cast<size_t>(from_end)].offset;
+/// Causal attention of three dimensions gets a dimension of heads.
+void give_heads(Graph& graph, Node& attention) {
+  if (!bool_arg(attention, "is_causal") || !attention.arg("attn_mask").is_none()) return;
+  const int64_t heads = heads_of(attention.args[0].value);
+  for (size_t i = 0; i < 3; ++i) {
+    if (heads == 0 || heads_of(attention.args[i].value) != heads) return;
+  }
+  fuse_with_heads(graph, attention, attention.args, heads);
 }
 
 Argument constant(Graph& graph, const std::string& wish, const at::Tensor& tensor) {
@@ -313,13 +439,16 @@ std::vector<Node*> calls(const Graph& graph) {
 
 graph::PassReport fuse_written_attention(Graph& graph) {
   graph::PassReport report{.pass = "fuse_written_attention", .changes = {}, .near_misses = {}};
+  FixedMasks masks(graph);
   for (Node* node : calls(graph)) {
-    if (const std::optional<Scores> scores = Matcher(graph).match(*node)) {
-      fuse(graph, *node, *scores);
+    const std::optional<Scores> scores = Matcher(masks).match(*node);
+    if (scores && fuse(graph, *node, *scores)) {
       report.changes.push_back(node->name() +
                                ": softmax and two products -> aten::scaled_dot_product_attention");
     }
-    if (node->is(kAttention)) name_causal_mask(graph, *node);
+    if (!node->is(kAttention)) continue;
+    name_causal_mask(masks, *node);
+    give_heads(graph, *node);
   }
   return report;
 }
