@@ -57,7 +57,8 @@ class Restorer {
       if (!replaced(i) && was_replaced_ != i) continue;
       fail("graph.capture", "forward gives '", subject_.attributes[i].first,
            "' other memory with set_data(), which a graph would not do; write the new values into it with "
-           "copy_() under torch::NoGradGuard");
+           "copy_() under torch::NoGradGuard, or, where forward sets the module up once, run one batch "
+           "before capture");
     }
   }
 

@@ -1,9 +1,11 @@
 #include "ulp/graph/capture/align.h"
 
 #include <algorithm>
+#include <array>
 #include <sstream>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/capture/place.h"
 
 namespace ulp::graph {
 
@@ -21,18 +23,51 @@ std::string signature(const Run& run, size_t index) {
 
 }  // namespace
 
-void check_same_calls(const Trace& a, const Trace& b) {
+namespace {
+
+/// The calls that take the parts of a tensor, one of which a loop over samples makes for each.
+bool takes_part(const TracedCall& call) {
+  return std::ranges::any_of(
+      std::array{"aten::select", "aten::slice", "aten::narrow", "aten::unbind", "aten::split", "aten::chunk"},
+      [&](const char* op) { return call.target == op || call.target.starts_with(std::string(op) + "."); });
+}
+
+/// What to do about calls that differ from one on.
+std::string advice_for_calls(const Trace& a, const Trace& b, size_t first) {
+  const Trace& longer = a.calls.size() > b.calls.size() ? a : b;
+  const Trace& shorter = a.calls.size() > b.calls.size() ? b : a;
+  const auto parts = [](const Trace& run) { return std::ranges::count_if(run.calls, takes_part); };
+  const bool more = longer.calls.size() != shorter.calls.size();
+  const bool rest =
+      std::any_of(longer.calls.begin() + static_cast<std::ptrdiff_t>(first), longer.calls.end(), takes_part);
+  if (more && (rest || parts(longer) > parts(shorter)))
+    return "; a loop over the samples, or along another size that is not fixed, makes a call for each: write "
+           "it with "
+           "operations on whole tensors (x.cumsum(1) for each x[i].cumsum(0), torch::bmm for each "
+           "x[i].mm(y[i])), or fix "
+           "the size (CaptureOptions::batch_dims = {-1} for the batch)";
+  if (more)
+    return "; a loop or a branch follows a size: write it with operations on whole tensors, or fix the size "
+           "(CaptureOptions::batch_dims = {-1} for the batch)";
+  return "; a branch follows a size or numbers: choose between tensors with torch::where, or fix the size "
+         "(CaptureOptions::batch_dims = {-1} for the batch)";
+}
+
+}  // namespace
+
+void check_same_calls(const Subject& subject, const Trace& a, const Trace& b) {
   size_t count = std::min(a.calls.size(), b.calls.size());
   for (size_t i = 0; i < count; ++i) {
     if (a.calls[i].target == b.calls[i].target && a.calls[i].grad == b.calls[i].grad) continue;
-    fail("graph.capture", "data-dependent control flow: call ", i, " is ", a.calls[i].target, " at ",
-         a.sizes.text(), " and ", b.calls[i].target, " at ", b.sizes.text());
+    fail("graph.capture", "data-dependent control flow", place_of_call(subject, a, i), ": call ", i, " is ",
+         a.calls[i].target, " at ", a.sizes.text(), " and ", b.calls[i].target, " at ", b.sizes.text(),
+         advice_for_calls(a, b, i));
   }
   if (a.calls.size() == b.calls.size()) return;
   const Trace& longer = a.calls.size() > b.calls.size() ? a : b;
-  fail("graph.capture", "data-dependent control flow: ", a.calls.size(), " calls at ", a.sizes.text(),
-       " and ", b.calls.size(), " at ", b.sizes.text(), "; the first one more is ",
-       longer.calls[count].target);
+  fail("graph.capture", "data-dependent control flow", place_of_call(subject, longer, count), ": ",
+       a.calls.size(), " calls at ", a.sizes.text(), " and ", b.calls.size(), " at ", b.sizes.text(),
+       "; the first one more is ", longer.calls[count].target, advice_for_calls(a, b, count));
 }
 
 namespace {

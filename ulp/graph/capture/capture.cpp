@@ -37,6 +37,7 @@ std::shared_ptr<GraphModule> capture(torch::nn::Module& root, const Forward& for
   auto submodules = root.named_modules("", /*include_self=*/false);
   for (const auto& entry : submodules) {
     add_tensors(subject.attributes, entry.key(), *entry.value());
+    subject.modules.emplace_back(entry.key(), entry.value()->name());
     modes.emplace_back(entry.value().get(), entry.value()->is_training());
   }
   subject.train = [&root](bool on) { root.train(on); };

@@ -5,12 +5,14 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <set>
 
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/builder.h"
 #include "ulp/graph/capture/check.h"
 #include "ulp/graph/capture/far_runs.h"
 #include "ulp/graph/capture/hooks.h"
+#include "ulp/graph/capture/program.h"
 #include "ulp/graph/capture/schema.h"
 #include "ulp/graph/capture/sizes.h"
 #include "ulp/graph/describe.h"
@@ -148,7 +150,7 @@ Runs watch(const Subject& subject, const std::vector<at::Tensor>& examples, cons
   const std::vector<std::vector<int64_t>> points = points_of(open, runs.grid);
   for (const std::vector<int64_t>& point : points) {
     runs.eval.push_back(run_at(point, false));
-    check_same_calls(runs.eval[0].trace, runs.eval.back().trace);
+    check_same_calls(subject, runs.eval[0].trace, runs.eval.back().trace);
   }
   runs.near = runs.eval.size();
   look_for_custom(subject, runs.eval[0].trace);
@@ -158,7 +160,7 @@ Runs watch(const Subject& subject, const std::vector<at::Tensor>& examples, cons
   for (size_t i = 0; makes_values_of_its_own(runs.train[0], runs.eval_of_train) && i < points.size(); ++i) {
     if (i == kOneMore) continue;
     runs.train.push_back(run_at(points[i], trains));
-    check_same_calls(runs.train[0].trace, runs.train.back().trace);
+    check_same_calls(subject, runs.train[0].trace, runs.train.back().trace);
   }
   runs.near_train = runs.train.size();
   runs.under_autocast =
@@ -220,6 +222,24 @@ void take_gradients(Graph& graph) {
   }
 }
 
+/// The numbers of buffers that the model read are those of the graph as long as the buffers hold them.
+void keep_conditions(Graph& graph, const Runs& runs, const Subject& subject,
+                     std::vector<std::string>& notes) {
+  std::set<size_t> conditions;
+  for (const std::vector<Run>* mode : {&runs.eval, &runs.train}) {
+    for (const Run& run : *mode)
+      conditions.insert(run.resolved.conditions.begin(), run.resolved.conditions.end());
+  }
+  for (const size_t index : conditions) {
+    const auto& [name, attribute] = subject.attributes[index];
+    graph.set_attribute(Program::condition_of(name),
+                        {Attribute::Kind::constant, attribute.tensor.detach().clone()});
+    notes.push_back(
+        "forward reads numbers of '" + name +
+        "' and does what they say: the graph does the same, and refuses to run once they are others");
+  }
+}
+
 /// Whether forward calls a custom autograd function.
 bool calls_custom(const Trace& trace) {
   return !trace.custom_result.empty() || std::ranges::any_of(trace.calls, of_custom_function);
@@ -255,6 +275,7 @@ std::shared_ptr<GraphModule> capture_subject(Subject subject, const std::vector<
     notes.emplace_back(
         "under autocast to bfloat16 the model makes other calls, or cannot run: the graph makes those of "
         "float32");
+  keep_conditions(*built.graph, runs, subject, notes);
   auto module = std::make_shared<GraphModule>(built.graph, std::move(notes));
   if (!custom.empty() && trains) check_gradients(subject, *module, examples, custom);
   if (subject.keeps_written_constants) check_written_masks(subject, *module, built, runs, trains);

@@ -71,9 +71,9 @@ bool share_one(const Candidates& a, const Candidates& b) {
 
 /// Train mode at far sizes does what it does near the example: the same calls on the same tensors, with the
 /// graph's numbers.
-void check_train(const Runs& runs, const Run& far_eval, const Run& far_train) {
+void check_train(const Subject& subject, const Runs& runs, const Run& far_eval, const Run& far_train) {
   const Run &eval = runs.eval[kOneSampleMore], &train = runs.train[0];
-  check_same_calls(train.trace, far_train.trace);
+  check_same_calls(subject, train.trace, far_train.trace);
   for (size_t i = 0; i < train.trace.calls.size(); ++i) {
     const TracedCall &call = train.trace.calls[i], &far_call = far_train.trace.calls[i];
     const auto refuse = [&](const std::string& what) {
@@ -191,7 +191,7 @@ class FarRuns {
       add(std::move(*eval), runs_.eval, runs_.eval[0]);
       if (train) add(std::move(*train), runs_.train, runs_.train[0]);
       Built built = build(subject_, runs_, inputs_);
-      if (train) check_train(runs_, runs_.eval.back(), runs_.train.back());
+      if (train) check_train(subject_, runs_, runs_.eval.back(), runs_.train.back());
       built_ = std::move(built);
     } catch (const Error& error) {
       runs_.eval.resize(evals);
@@ -216,7 +216,7 @@ class FarRuns {
   void add(Trace run, std::vector<Run>& to, const Run& first) const {
     Run added{.trace = std::move(run), .resolved = {}};
     added.resolved = resolve(added.trace, subject_);
-    check_same_calls(first.trace, added.trace);
+    check_same_calls(subject_, first.trace, added.trace);
     give_up_tensors(added.trace);
     to.push_back(std::move(added));
   }

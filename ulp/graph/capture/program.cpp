@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/capture/trace.h"
 #include "ulp/graph/describe.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/libtorch/tensor_module.h"
@@ -270,7 +271,22 @@ c10::IValue Program::run(const std::vector<at::Tensor>& inputs, bool training) c
   return run(inputs, training, [this](Frame& frame) { run_steps(frame); });
 }
 
+void Program::check_conditions() const {
+  if (recording()) return;  // capture itself compares the graph with the model
+  for (const Condition& condition : conditions_) {
+    const at::NoGradGuard no_grad;
+    // to() of the module rounds what was held, too.
+    if (condition.now.sizes() == condition.held.sizes() &&
+        torch::equal(condition.now.detach(), condition.held.to(condition.now.options())))
+      continue;
+    fail("graph.run", "expected '", condition.buffer,
+         "' to hold the numbers that it held at capture, which decide what forward does, got others; capture "
+         "the model again");
+  }
+}
+
 c10::IValue Program::run(const std::vector<at::Tensor>& inputs, bool training, const Steps& steps) const {
+  check_conditions();
   Frame frame;
   frame.sizes = check_inputs(inputs);
   frame.training = training;

@@ -8,6 +8,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/data_sizes.h"
+#include "ulp/graph/capture/place.h"
 #include "ulp/graph/capture/schema.h"
 #include "ulp/graph/capture/written_views.h"
 
@@ -225,7 +226,7 @@ class Resolver {
         if (tensor.defined() && !reads_shape_only(call)) origin = std::max(origin, state(tensor).origin);
       });
     }
-    check_numbers(call, index, origin);
+    check_numbers(call, index, origin, resolved.tensors);
     check_sizes(call, index);
     if (call.schema->is_mutable()) resolved.functional = write(call, index, origin);
     define_outputs(call, index, origin);
@@ -267,7 +268,8 @@ class Resolver {
   }
 
   /// A number read from a tensor would be frozen into the graph.
-  void check_numbers(const TracedCall& call, int32_t index, Origin origin) {
+  void check_numbers(const TracedCall& call, int32_t index, Origin origin,
+                     const std::vector<Candidates>& read) {
     std::string_view op = op_of(call);
     bool equal = op == "aten::equal";
     if (origin == Origin::constants || !(equal || op == "aten::item" || op == "aten::_local_scalar_dense" ||
@@ -278,9 +280,60 @@ class Resolver {
     // numbers.
     if (equal && (call.inputs[0].toTensor().is_same(call.inputs[1].toTensor()) || asked_by_attention(index)))
       return;
-    fail("graph.capture", call.target,
-         " reads a number from a tensor that depends on inputs, parameters, buffers or random numbers; "
-         "data-dependent control flow or arguments cannot be captured");
+    std::set<size_t> sources;
+    gather_attributes(read, sources);
+    // The same in every run as long as nobody writes the buffers, which the graph asks for.
+    if (origin == Origin::buffers && take_conditions(sources)) return;
+    fail("graph.capture", call.target, place_of_call(subject_, trace_, static_cast<size_t>(index)),
+         " reads a number from a tensor that depends on inputs, parameters, buffers or random numbers",
+         listing(sources),
+         "; data-dependent control flow or arguments cannot be captured: ", advice_for_numbers(sources));
+  }
+
+  /// Adds the attributes that values are computed from.
+  void gather_attributes(const std::vector<Candidates>& values, std::set<size_t>& sources) const {
+    for (const Candidates& keys : values) {
+      for (const ValueKey& key : keys) {
+        if (key.kind == ValueKey::Kind::attribute) sources.insert(static_cast<size_t>(key.index));
+        if (key.kind == ValueKey::Kind::call && static_cast<size_t>(key.index) < out_.calls.size())
+          gather_attributes(out_.calls[static_cast<size_t>(key.index)].tensors, sources);
+      }
+    }
+  }
+
+  /// False for buffers that are too large to be compared in every run.
+  bool take_conditions(const std::set<size_t>& buffers) {
+    constexpr int64_t kMost = 64;
+    int64_t numbers = 0;
+    for (const size_t buffer : buffers) numbers += subject_.attributes[buffer].second.tensor.numel();
+    if (numbers > kMost) return false;
+    out_.conditions.insert(buffers.begin(), buffers.end());
+    return true;
+  }
+
+  /// " (here 'a', 'b')", the first of them.
+  std::string listing(const std::set<size_t>& attributes) const {
+    constexpr size_t kNamed = 3;
+    std::string text;
+    size_t named = 0;
+    for (const size_t attribute : attributes) {
+      if (named++ < kNamed) text += (text.empty() ? "'" : ", '") + subject_.attributes[attribute].first + "'";
+    }
+    if (attributes.size() > kNamed) text += " and " + std::to_string(attributes.size() - kNamed) + " more";
+    return text.empty() ? "" : " (here " + text + ")";
+  }
+
+  std::string advice_for_numbers(const std::set<size_t>& sources) const {
+    for (const size_t source : sources) {
+      const auto& [name, attribute] = subject_.attributes[source];
+      if (attribute.kind != Attribute::Kind::buffer) continue;
+      if (written_.contains(memory_key(attribute.tensor)))
+        return "forward writes '" + name +
+               "'; where it sets the module up once, run one batch before capture, and where it counts "
+               "steps, count "
+               "outside of forward or capture with Modes::eval_only";
+    }
+    return "keep the number a tensor, and choose with torch::where or a product with a mask";
   }
 
   /// A size of such a result, read by the model, would become a number of the graph, or one that follows the batch.
@@ -288,8 +341,9 @@ class Resolver {
     for (const at::Tensor& tensor : tensors_that_say_sizes(*call.schema, call.inputs)) {
       if (std::max(state(tensor).origin, memory(tensor).origin) < Origin::data) continue;
       fail("graph.capture", "expected results whose sizes follow the sizes of the inputs, got those of ",
-           call.target, " (call ", index, "), whose sizes follow the data: the numbers of ",
-           describe(state(tensor).keys), "; ", advice_for_sizes(*call.schema));
+           call.target, " (call ", index, ")", place_of_call(subject_, trace_, static_cast<size_t>(index)),
+           ", whose sizes follow the data: the numbers of ", describe(state(tensor).keys), "; ",
+           advice_for_sizes(*call.schema));
     }
   }
 

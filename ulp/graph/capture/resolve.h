@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "ulp/base/error.h"
@@ -45,6 +46,8 @@ struct Resolved {
   std::vector<ResolvedCall> calls;
   std::vector<Candidates> result;
   std::map<ValueKey, at::Tensor> constants;
+  /// Buffers that no call writes and that the model read numbers of: attributes of the subject by their index.
+  std::set<size_t> conditions;
 };
 
 /// Adds calls to the trace that bring what is written through views into what is viewed and read later

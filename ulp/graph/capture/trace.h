@@ -89,6 +89,8 @@ ULP_API bool recording();
 /// A model as capture sees it, whether it came from torch::nn or from TorchScript.
 struct Subject {
   std::vector<std::pair<std::string, Attribute>> attributes;  ///< parameters and buffers in the model's order
+  /// Paths of the submodules in the model's order, with the names of their types; empty from TorchScript.
+  std::vector<std::pair<std::string, std::string>> modules;
   std::function<c10::IValue(const std::vector<at::Tensor>&)> forward;
   std::function<void(bool)> train;     ///< switches the whole model
   std::function<void()> restore_mode;  ///< gives each submodule back the mode it had
