@@ -198,7 +198,8 @@ TEST(FusedOptimizer, BadParametersAndGradientsAreErrors) {
   EXPECT_SAYS(error(torch::ones({4, 4}).slice(1, 0, 2)), "dense in memory");
   EXPECT_SAYS(error(torch::ones({2}, at::kHalf), MasterWeights::split), "expected bf16 parameters for split");
   const auto twice = torch::ones({2});
-  EXPECT_SAYS(error_of([&] { FusedOptimizer({twice, twice}, SgdRule{}); }), "a second time");
+  const std::vector<FusedGroup> in_both = {{{twice}, SgdRule{}}, {{twice}, SgdRule{}}};
+  EXPECT_SAYS(error_of([&] { FusedOptimizer{in_both}; }), "a second time");
   EXPECT_SAYS(error_of([] { FusedOptimizer(std::vector<FusedGroup>{}); }), "at least one parameter group");
 
   auto table = torch::ones({5, 2}).requires_grad_();
@@ -259,6 +260,34 @@ TEST(FusedOptimizer, AParameterThatChangedItsSizeIsAnErrorThatNamesIt) {
       b.set_data(torch::ones({4, 3}, type));
       EXPECT_NO_THROW(optimizer.step());
     }
+  }
+}
+
+TEST(FusedOptimizer, AWeightUnderTwoNamesIsOneParameter) {
+  struct Tied : torch::nn::Module {
+    torch::nn::Embedding words = register_module("words", torch::nn::Embedding(20, 8));
+    at::Tensor head = register_parameter("head", words->weight);
+    at::Tensor forward(const at::Tensor& ids) { return torch::linear(words(ids), head); }
+  };
+  torch::manual_seed(3);
+  Tied tied;
+  ASSERT_EQ(tied.parameters().size(), 2U);
+  const at::Tensor single = tied.head.detach().clone().requires_grad_();
+  FusedOptimizer optimizer(tied.parameters(), AdamRule{.lr = 0.01});
+  ASSERT_EQ(optimizer.param_groups()[0].params().size(), 1U);
+  FusedOptimizer added({torch::ones({2}).requires_grad_()}, SgdRule{});
+  added.add_param_group(torch::optim::OptimizerParamGroup(Tensors{tied.head, tied.head}));
+  EXPECT_EQ(added.param_groups()[1].params().size(), 1U);
+  torch::optim::Adam once({single}, torch::optim::AdamOptions(0.01));
+  for (int step = 0; step < 3; ++step) {
+    const at::Tensor ids = torch::randint(20, {3, 5});
+    optimizer.zero_grad();
+    once.zero_grad();
+    tied.forward(ids).square().mean().backward();
+    torch::linear(torch::embedding(single, ids), single).square().mean().backward();
+    optimizer.step();
+    once.step();
+    EXPECT_TRUE(torch::allclose(tied.head, single, 1e-6, 1e-7)) << step;
   }
 }
 

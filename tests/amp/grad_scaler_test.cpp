@@ -35,6 +35,15 @@ TEST_F(GradScalerTest, DefaultsArePyTorchs) {
   EXPECT_EQ(GradScaler().state_dict(), defaults);
 }
 
+TEST_F(GradScalerTest, AGradientThatAnOptimizerListsTwiceIsUnscaledOnce) {
+  auto tied = torch::ones({3}).requires_grad_();
+  torch::optim::SGD optimizer({tied, tied}, torch::optim::SGDOptions(0.1));
+  GradScaler scaler;
+  scaler.scale((tied * torch::tensor({1.0F, 2.0F, 3.0F})).sum()).backward();
+  scaler.unscale_(optimizer);
+  EXPECT_TRUE(torch::equal(tied.grad(), torch::tensor({1.0F, 2.0F, 3.0F})));
+}
+
 TEST_F(GradScalerTest, AStepUsesUnscaledGradients) {
   backward(3);
   EXPECT_EQ(weight_.grad()[0].item<float>(), 24);

@@ -16,6 +16,17 @@ namespace ulp::amp {
 
 namespace {
 
+/// The parameters, those that are listed again left out.
+std::vector<at::Tensor> each_once(const std::vector<at::Tensor>& params) {
+  std::vector<at::Tensor> result;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const at::Tensor& parameter : params) {
+    if (!parameter.defined() || seen.insert(parameter.unsafeGetTensorImpl()).second)
+      result.push_back(parameter);
+  }
+  return result;
+}
+
 /// What all parameters of an optimizer must be.
 void check_groups(const std::vector<FusedGroup>& groups, bool to_host) {
   std::vector<ParameterMemory> extents;
@@ -44,9 +55,11 @@ std::vector<torch::optim::OptimizerParamGroup> checked(const std::vector<FusedGr
   if (groups.empty()) fail(kFusedOptimizerWhere, "expected at least one parameter group, got none");
   if (offload.bucket_bytes <= 0)
     fail(kFusedOptimizerWhere, "expected bucket_bytes > 0, got ", offload.bucket_bytes);
-  check_groups(groups, offload.to_host);
+  std::vector<FusedGroup> unique = groups;
+  for (FusedGroup& group : unique) group.params = each_once(group.params);
+  check_groups(unique, offload.to_host);
   std::vector<torch::optim::OptimizerParamGroup> result;
-  for (const FusedGroup& group : groups) result.emplace_back(group.params);
+  for (const FusedGroup& group : unique) result.emplace_back(group.params);
   return result;
 }
 
@@ -138,9 +151,9 @@ void FusedOptimizer::add_param_group(const torch::optim::OptimizerParamGroup& gr
     const FusedOptions& its = options_of(own);
     all.push_back({own.params(), its.rule, its.masters, its.moments});
   }
-  all.push_back({group.params(), options.rule, options.masters, options.moments});
+  all.push_back({each_once(group.params()), options.rule, options.masters, options.moments});
   check_groups(all, host_copies_ != nullptr);
-  Optimizer::add_param_group(torch::optim::OptimizerParamGroup(group.params()));
+  Optimizer::add_param_group(torch::optim::OptimizerParamGroup(all.back().params));
   param_groups_.back().set_options(std::make_unique<FusedOptions>(options));
 }
 

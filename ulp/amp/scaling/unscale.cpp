@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <torch/optim/optimizer.h>
 
+#include <unordered_set>
 #include <vector>
 
 #include "ulp/base/error.h"
@@ -70,10 +71,12 @@ std::optional<bool> unscale_gradients(torch::optim::Optimizer& optimizer, float 
                                       const UnscaleOptions& options) {
   const at::NoGradGuard no_grad;
   const auto for_each_gradient = [&](const auto& visit) {
+    std::unordered_set<const c10::TensorImpl*> seen;  // LibTorch's optimizers may list a tied weight twice
     for (size_t group = 0; group < optimizer.param_groups().size(); ++group) {
       auto& parameters = optimizer.param_groups()[group].params();
       for (size_t i = 0; i < parameters.size(); ++i) {
-        if (parameters[i].defined() && parameters[i].grad().defined())
+        if (parameters[i].defined() && parameters[i].grad().defined() &&
+            seen.insert(parameters[i].unsafeGetTensorImpl()).second)
           visit(parameters[i].mutable_grad(), group, i);
       }
     }

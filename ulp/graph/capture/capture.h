@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -108,12 +109,30 @@ c10::IValue pack_result(Result&& result) {
   }
 }
 
+/// Whether forward takes that many tensors by reference, as forward(Tensor& x).
+template <typename Model, size_t... I>
+constexpr bool takes_references(std::index_sequence<I...>) {
+  return requires(Model & model, std::array<at::Tensor, sizeof...(I)> & own) {
+    model.forward(own[I]...);
+  };
+}
+
+/// Whether forward takes a list of tensors.
+template <typename Model>
+constexpr bool takes_list = requires(Model& model, std::vector<at::Tensor>& own) {
+  model.forward(own);
+};
+
 template <typename Model, size_t... I>
 c10::IValue call(Model& model, const std::vector<at::Tensor>& inputs, std::index_sequence<I...>) {
   if constexpr (requires { model.forward(inputs[I]...); }) {
     return pack_result(model.forward(inputs[I]...));
-  } else if constexpr (requires { model.forward(inputs); }) {
-    return pack_result(model.forward(inputs));
+  } else if constexpr (takes_references<Model>(std::index_sequence<I...>())) {
+    std::array<at::Tensor, sizeof...(I)> own = {inputs[I]...};  // forward may give them other tensors
+    return pack_result(model.forward(own[I]...));
+  } else if constexpr (takes_list<Model>) {
+    std::vector<at::Tensor> own = inputs;
+    return pack_result(model.forward(own));
   } else {
     fail("graph.capture", "expected a model whose forward takes ", inputs.size(),
          " tensors; pass a callable instead for other signatures");
@@ -136,8 +155,21 @@ c10::IValue call(Model& model, const std::vector<at::Tensor>& inputs) {
     case 6:
       return call(model, inputs, std::make_index_sequence<6>());
     default:
-      if constexpr (requires { model.forward(inputs); }) return pack_result(model.forward(inputs));
+      if constexpr (takes_list<Model>) {
+        std::vector<at::Tensor> own = inputs;
+        return pack_result(model.forward(own));
+      }
       fail("graph.capture", "expected 1 to 6 inputs, got ", inputs.size(), "; pass a callable instead");
+  }
+}
+
+template <typename Model, typename Inputs>
+c10::IValue call_with_one(Model& model, const Inputs& inputs) {
+  if constexpr (requires { model.forward(inputs); }) {
+    return pack_result(model.forward(inputs));
+  } else {
+    Inputs own = inputs;  // forward(Inputs& x)
+    return pack_result(model.forward(own));
   }
 }
 
@@ -148,7 +180,7 @@ c10::IValue call_with_items(Model& model, const Inputs& inputs, std::index_seque
   if constexpr (requires { model.forward(std::get<I>(inputs)...); }) {
     return pack_result(model.forward(std::get<I>(inputs)...));
   } else {
-    return pack_result(model.forward(inputs));
+    return call_with_one(model, inputs);
   }
 }
 
@@ -160,7 +192,7 @@ c10::IValue call_with(Model& model, const Inputs& inputs) {
   if constexpr (tuple) {
     return call_with_items(model, inputs, std::make_index_sequence<std::tuple_size_v<Inputs>>());
   } else {
-    return pack_result(model.forward(inputs));
+    return call_with_one(model, inputs);
   }
 }
 }  // namespace detail
