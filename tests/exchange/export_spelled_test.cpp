@@ -317,6 +317,51 @@ TEST(ExportSpelled, Images) {
       x);
 }
 
+TEST(ExportSpelled, ExtremesWithTheirPlaces) {
+  torch::manual_seed(7);
+  const at::Tensor x = torch::randn({3, 4, 6, 5});
+  for (const bool keep : {false, true}) {
+    for (const int64_t dim : {1, -1}) {
+      const auto places = [=](const at::Tensor& v) { return std::get<1>(v.max(dim, keep)); };
+      expect_same_numbers("places", places, x);
+      expect_same_numbers(
+          "places in f32",
+          [=](const at::Tensor& v) { return std::get<1>(v.min(dim, keep)).to(torch::kFloat); }, x);
+      expect_same_numbers(
+          "both",
+          [=](const at::Tensor& v) {
+            const auto [most, at] = v.max(dim, keep);
+            return most * 2 + at;
+          },
+          x);
+      const auto ties = [=](const at::Tensor& v) {
+        return std::get<1>(v.round().clamp(-1, 1).max(dim, keep));
+      };
+      expect_same_numbers("the first of several", ties, x);
+    }
+  }
+}
+
+TEST(ExportSpelled, DistancesOfAllRows) {
+  torch::manual_seed(8);
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const int64_t rows : {5, 30}) {  // LibTorch takes products of more than 25 rows
+    const at::Tensor x = torch::randn({3, rows, 7}), others = torch::randn({4, 7});
+    for (const double order : {0.0, 1.0, 1.5, 2.0, 3.0, infinity}) {
+      const std::string name = "of order " + std::to_string(order);
+      expect_same_numbers(
+          name, [=](const at::Tensor& v) { return torch::cdist(v, v.flip({2}), order); }, x);
+      expect_same_numbers(
+          name, [=](const at::Tensor& v) { return torch::cdist(v.slice(1, 0, 3), others, order); }, x);
+    }
+    // A row is at distance 0 from itself: the products' rounding is of the square root of the numbers'.
+    const torch::NoGradGuard no_grad;
+    const auto module = captured_function([](const at::Tensor& v) { return torch::cdist(v, v); }, x);
+    const at::Tensor ours = exchange::import_onnx(exchange::export_onnx(*module), "model.onnx")->forward(x);
+    EXPECT_LE(relative_difference(module->forward(x), ours), rows > 25 ? 1e-3 : kNearlyEqual);
+  }
+}
+
 TEST(ExportSpelled, BitsOfAnotherTypeHaveNoForm) {
   const auto module =
       captured_function([](const at::Tensor& v) { return v.view(torch::kInt); }, torch::randn({2, 3}));

@@ -43,6 +43,7 @@ std::shared_ptr<graph::Graph> prepared(const graph::GraphModule& module, const C
   store_minima(*graph, kExportCoremlWhere);
   graph->remove_dead(/*attributes=*/true);
   fix_sizes(*graph, options.batch, options.sizes, kExportCoremlWhere);
+  spelled::split_extremes(*graph);
   if (options.fp16) to_half(*graph, kExportCoremlWhere);
   spelled::spell_out(*graph, is_spelled);
   return graph;

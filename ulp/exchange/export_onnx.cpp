@@ -70,6 +70,7 @@ onnx::Model model_of(const graph::GraphModule& module, const OnnxOptions& option
   name_sizes(*graph);
   check_integer_sums(*graph, kExportOnnxWhere);
   if (options.fp16) to_half(*graph, kExportOnnxWhere);
+  spelled::split_extremes(*graph);
   spelled::spell_out(*graph, [](const graph::Node& node) { return onnx::find_converter(node) == nullptr; });
   carry_types(*graph, onnx::peer_types());
   return built(*graph, options);

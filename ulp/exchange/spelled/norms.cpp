@@ -20,18 +20,30 @@ void finish(Formula& f, V made, const Dims& dims) {
   f.result(bool_arg(f.node(), "keepdim") ? made : f.squeeze(made, dims));
 }
 
+/// The norm over dimensions, which stay.
+V norm(Formula& f, V x, double order, const Dims& dims) {
+  V size = f.abs(x);
+  if (std::isinf(order)) return f.reduce(order > 0 ? kMost : "aten::amin", size, dims);
+  if (order == 0) return f.reduce(kSum, f.spell().to(f.compare("aten::ne", x, 0.0), f.type()), dims);
+  if (order == 1) return f.reduce(kSum, size, dims);
+  if (order == 2) return f.sqrt(f.reduce(kSum, f.mul(x, x), dims));
+  const auto power = [&](V of, double by) { return f.spell().with("aten::pow.Tensor_Scalar", of, by); };
+  return power(f.reduce(kSum, power(size, order), dims), 1 / order);
+}
+
 void vector_norm(Formula& f) {
   V x = f.x();
   const Dims dims = reduced_dims(f.node(), *x);
-  const double order = number_arg(f.node(), "ord");
-  V size = f.abs(x);
-  if (std::isinf(order)) return finish(f, f.reduce(order > 0 ? kMost : "aten::amin", size, dims), dims);
-  if (order == 0)
-    return finish(f, f.reduce(kSum, f.spell().to(f.compare("aten::ne", x, 0.0), f.type()), dims), dims);
-  if (order == 1) return finish(f, f.reduce(kSum, size, dims), dims);
-  if (order == 2) return finish(f, f.sqrt(f.reduce(kSum, f.mul(x, x), dims)), dims);
-  const auto power = [&](V of, double by) { return f.spell().with("aten::pow.Tensor_Scalar", of, by); };
-  finish(f, power(f.reduce(kSum, power(size, order), dims), 1 / order), dims);
+  finish(f, norm(f, x, number_arg(f.node(), "ord"), dims), dims);
+}
+
+/// The norms of the differences of each row of x1 and each row of x2. LibTorch gets those of order 2 from the rows' products
+/// where there are more than 25 rows: within its rounding these are the same.
+void cdist(Formula& f) {
+  V a = f.tensor("x1"), b = f.tensor("x2");
+  V apart =
+      f.sub(f.unsqueeze(a, std::ssize(a->meta->sizes) - 1), f.unsqueeze(b, std::ssize(b->meta->sizes) - 2));
+  f.result(f.squeeze(norm(f, apart, number_arg(f.node(), "p"), {-1}), {-1}));
 }
 
 /// The mean square of what is off the mean, of n - correction elements.
@@ -139,6 +151,8 @@ void softmax(Formula& f) {
 
 SpelledTable spelled_norms() {
   static constexpr SpelledRow kTable[] = {{"aten::linalg_vector_norm", vector_norm},
+                                          {"aten::cdist", cdist},
+                                          {"aten::_cdist_forward", cdist},
                                           {"aten::var", var},
                                           {"aten::std", var},
                                           {"aten::logsumexp", logsumexp},

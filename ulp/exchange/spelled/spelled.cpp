@@ -154,6 +154,24 @@ V Formula::trunc(V x) {
   return mul(map("aten::sign", x), map("aten::floor", abs(x)));
 }
 
+void split_extremes(graph::Graph& graph) {
+  std::vector<Node*> found;
+  for (const auto& node : graph.nodes()) {
+    const bool extreme = node->is("aten::max") || node->is("aten::min");
+    if (extreme && node->outputs().size() == 2 && node->output(1)->meta &&
+        !graph.users(node->output(1)).empty())
+      found.push_back(node.get());
+  }
+  for (Node* node : found) {
+    Speller spell(graph, *node);
+    V places = spell.call(node->is("aten::max") ? "aten::argmax" : "aten::argmin",
+                          {node->arg("self"), node->arg("dim"), node->arg("keepdim")}, at::kLong,
+                          node->output(1)->meta->sizes);
+    graph.replace_uses(node->output(1), places);
+  }
+  if (!found.empty()) graph.remove_dead();
+}
+
 void spell_out(graph::Graph& graph, const std::function<bool(const Node&)>& wanted) {
   std::vector<Node*> calls;
   for (const auto& node : graph.nodes()) {
