@@ -4,6 +4,7 @@
 
 #include "prune/cut.includes.h"
 #include "prune/masks.includes.h"
+#include "prune/prune_channels.includes.h"
 
 namespace {
 
@@ -28,6 +29,14 @@ TEST(PrunePage, Cut) {
   const auto module = small_network();
 #include "prune/cut.inc"
   EXPECT_LT(small.module->parameters()[0].size(0), 16);
+  EXPECT_FALSE(plan.steps.empty());
+}
+
+TEST(PrunePage, PruneChannels) {
+  const auto module = small_network();
+#include "prune/prune_channels.inc"
+  EXPECT_EQ(small.cut.at(0).before, 16);
+  EXPECT_EQ(small.cut.at(0).after, 11);
   EXPECT_FALSE(plan.steps.empty());
 }
 

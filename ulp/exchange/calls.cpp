@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ulp/base/error.h"
-#include "ulp/exchange/nearest_names.h"
+#include "ulp/base/nearest_names.h"
 #include "ulp/graph/describe.h"
 
 namespace ulp::exchange {

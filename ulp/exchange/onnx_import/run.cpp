@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "ulp/exchange/nearest_names.h"
+#include "ulp/base/nearest_names.h"
 #include "ulp/exchange/onnx_import/converters.h"
 #include "ulp/exchange/onnx_import/unsigned.h"
 

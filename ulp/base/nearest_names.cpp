@@ -1,10 +1,10 @@
-#include "ulp/exchange/nearest_names.h"
+#include "ulp/base/nearest_names.h"
 
 #include <algorithm>
 #include <cctype>
 #include <numeric>
 
-namespace ulp::exchange {
+namespace ulp {
 
 namespace {
 
@@ -52,4 +52,4 @@ std::string nearest_names(std::string_view name, std::vector<std::string_view> k
   return text;
 }
 
-}  // namespace ulp::exchange
+}  // namespace ulp
