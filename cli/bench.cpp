@@ -63,7 +63,7 @@ void add_bench(CLI::App& app) {
   command->add_option("--trace", flags->trace,
                       "Write the steps of the engines as a file for Perfetto (ui.perfetto.dev)");
   command->add_flag(
-      "--pieces", options.pieces,
+      "--pieces,--fallback", options.pieces,
       "Run models that are no engines in pieces as well: engines for the ops they have, LibTorch for "
       "the rest");
   command
@@ -71,6 +71,7 @@ void add_bench(CLI::App& app) {
                    "Call each engine from this many threads at a time as well")
       ->check(positive());
   add_error_budget(*command, options.error_budget);
+  add_measuring_limit(*command, options.max_measuring_seconds);
   flags->shape.add_to(*command);
   add_bench_amp(*command);
   command->callback([command, flags] {

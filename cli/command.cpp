@@ -21,9 +21,10 @@ namespace {
 constexpr double kMost = std::numeric_limits<int32_t>::max();
 
 /// Every command there is, in the order of the help.
-constexpr std::array kCommands = {"demo",    "train",    "launch", "eval",      "quantize", "prune",
-                                  "distill", "lower",    "export", "tokenizer", "generate", "run",
-                                  "bench",   "roofline", "memory", "inspect",   "devices",  "formats"};
+constexpr std::array kCommands = {"demo",      "train",    "launch",  "eval",   "quantize",
+                                  "prune",     "distill",  "check",   "lower",  "export",
+                                  "tokenizer", "generate", "run",     "bench",  "roofline",
+                                  "memory",    "inspect",  "devices", "formats"};
 
 /// Those of this program, each at its place; null for the others. Filled in before main().
 constinit std::array<const Command*, kCommands.size()> linked_commands{};

@@ -58,6 +58,7 @@ void add_eval(CLI::App& app) {
       ->check(positive())
       ->capture_default_str();
   add_error_budget(*command, flags->options.error_budget);
+  add_measuring_limit(*command, flags->options.max_measuring_seconds);
   flags->shape.add_to(*command);
   command->callback([flags] { run(*flags); });
 }

@@ -11,6 +11,7 @@
 #include "ulp/app/network_form.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/lower/pieces.h"
 
 namespace ulp::cli {
 
@@ -19,7 +20,7 @@ namespace {
 struct LowerFlags : CommonFlags {
   std::string model, out;
   LowerOptions options;
-  bool verbose = false;
+  bool verbose = false, fallback = false;
   ScriptShape shape;
 };
 
@@ -44,6 +45,35 @@ runtime::Plan lower_and_show(graph::GraphModule& model, const LowerOptions& opti
   }
 }
 
+/// "2 engines and 1 piece in LibTorch, for aten::renorm 'renorm' in body".
+std::string text_of_pieces(graph::GraphModule& model, const LowerOptions& options) {
+  LowerOptions used = options;
+  used.continued.clear();
+  size_t engines = 0, others = 0;
+  std::string why;
+  for (const PieceInfo& piece : lower_in_pieces(model, used, {.max_measuring_seconds = 0}).pieces()) {
+    ++(piece.engine ? engines : others);
+    for (const std::string& line : piece.why) why += (why.empty() ? ", for " : "; ") + line;
+  }
+  return std::to_string(engines) + (engines == 1 ? " engine and " : " engines and ") +
+         std::to_string(others) + (others == 1 ? " piece in LibTorch" : " pieces in LibTorch") + why;
+}
+
+/// An engine file holds one engine: what runs in pieces is the model's own file.
+runtime::Plan lower_or_say_pieces(const LowerFlags& flags, graph::GraphModule& model,
+                                  const LowerOptions& options) {
+  try {
+    return lower_and_show(model, options, flags.verbose);
+  } catch (const FileError&) {
+    throw;
+  } catch (const Error&) {
+    if (!flags.fallback) throw;
+    throw EndWith{kFailed, "no engine file is written, for one holds a whole model; '" + flags.model +
+                               "' runs as " + text_of_pieces(model, options) + ": `ulp run " + flags.model +
+                               " --fallback` does that"};
+  }
+}
+
 void run(const LowerFlags& flags) {
   apply(flags);
   check_other_file(flags.model, flags.out);
@@ -53,7 +83,7 @@ void run(const LowerFlags& flags) {
   app::expect_engine_inputs(*model.graph, flags.model);
   LowerOptions options = flags.options;
   options.metadata[app::kModelSpecKey] = model.spec.to_json();
-  const runtime::Plan plan = lower_and_show(*model.graph, options, flags.verbose);
+  const runtime::Plan plan = lower_or_say_pieces(flags, *model.graph, options);
   plan.save(flags.out);
   report_written(flags, plan, flags.out);
 }
@@ -71,6 +101,9 @@ void add_lower(CLI::App& app) {
   command->add_option("-o,--out", flags->out, "Engine file to write")->required();
   add_field_flags(*command, flags->options);
   command->add_flag("-v,--verbose", flags->verbose, "Say what was fused, and what was not and why");
+  command->add_flag(
+      "--fallback", flags->fallback,
+      "Where the engine lacks something: say in which pieces the model runs, and which LibTorch computes");
   flags->shape.add_to(*command);
   command->callback([flags] { run(*flags); });
 }

@@ -122,7 +122,7 @@ void add_any_data_option(CLI::App& command, std::string& data) {
       .add_option(
           "--data", data,
           "fashion-mnist, a folder with IDX or CIFAR-10 files, FILE.npz, X.npy,Y.npy, FILE.tsv (label, "
-          "tab, text) or a text")
+          "tab, text) or a text; quantize and prune: FILE.npz with an array for each input, by its name")
       ->capture_default_str();
 }
 
@@ -133,6 +133,16 @@ void add_error_budget(CLI::App& command, double& budget) {
                   "results by no more than "
                   "this (0.003 is enough for most; --profile of `ulp bench` says which)")
       ->check(CLI::Range(0.0, 1.0));
+}
+
+void add_measuring_limit(CLI::App& command, double& seconds) {
+  command
+      .add_option("--max-measuring-seconds", seconds,
+                  "Of engines that load: after so long no further layer is timed; 0 times none, so that "
+                  "engines load at "
+                  "once and alike")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
 }
 
 std::string describe(const train::Accuracy& accuracy, const app::ModelSpec& spec, const std::string& unit) {

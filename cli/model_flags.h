@@ -35,6 +35,8 @@ void add_any_data_option(CLI::App& command, std::string& data);
 
 /// --error-budget of an engine, see runtime::EngineOptions.
 void add_error_budget(CLI::App& command, double& budget);
+/// --max-measuring-seconds of engines, see runtime::EngineOptions.
+void add_measuring_limit(CLI::App& command, double& seconds);
 
 /// "92.5 % of 10000 test images", or for text "perplexity 5.2 (2.4 bits a byte), 51.3 % of 4096 test bytes
 /// right".

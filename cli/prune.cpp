@@ -10,8 +10,10 @@
 #include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/app/data.h"
 #include "ulp/app/model_file.h"
+#include "ulp/app/named_data.h"
 #include "ulp/app/network_form.h"
 #include "ulp/base/interrupt.h"
+#include "ulp/io/graph_file.h"
 
 namespace ulp::cli {
 
@@ -37,6 +39,8 @@ app::PruneRecipe make_recipe(const PruneFlags& flags) {
       throw CLI::ValidationError(flag, "is for --method channels, got --method weights");
   }
   apply_target(flags.target, recipe);
+  if (!flags.rewind.empty() && recipe.cuts())
+    throw CLI::ValidationError("--rewind", "is for --method weights, got --method channels");
   as_usage([&] { recipe.validate(); });
   return recipe;
 }
@@ -45,16 +49,46 @@ app::PruneRecipe make_recipe(const PruneFlags& flags) {
 struct PruneJob {
   app::ModelSpec spec;
   std::shared_ptr<graph::GraphModule> graph;
-  app::TaskData data;
+  std::optional<app::TaskData> data = {};  ///< labelled
+  std::vector<std::vector<at::Tensor>> inputs =
+      {};  ///< of a network with several inputs, which nobody labelled
 };
+
+/// Samples of named inputs that go through the network at once.
+constexpr int64_t kNamedPruneBatch = 64;
+
+bool needs_labels(const PruneFlags& flags) {
+  return flags.finetune || !flags.rewind.empty() || !flags.sweep.empty();
+}
+
+/// Whether the network compares with labels; otherwise it is pruned without data where nobody asked for some.
+bool takes_labels(const PruneFlags& flags, const app::LoadedModel& model) {
+  try {
+    app::expect_sample_input(*model.graph, flags.model);
+    app::expect_logits(*model.graph, flags.model);
+    return true;
+  } catch (const FileError& error) {
+    if (needs_labels(flags)) throw;
+    if (flags.data_given || flags.test > 0)
+      throw FileError(
+          std::string(error.what()) +
+          "; --test 0 without --data prunes it without a trial, and --data FILE.npz has its inputs by name");
+    return false;
+  }
+}
 
 PruneJob open(const PruneFlags& flags) {
   app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());
   app::expect_float(*model.graph, flags.model);
-  app::expect_sample_input(*model.graph, flags.model);
-  app::expect_logits(*model.graph, flags.model);
-  app::TaskData data = app::load_data(flags.data, /*length=*/0, &model.spec);
-  return {model.spec, model.graph, std::move(data)};
+  if (const auto named = app::load_named_inputs(flags.data, *model.graph)) {
+    if (needs_labels(flags))
+      throw CLI::ValidationError("--data",
+                                 "arrays named by inputs have no labels, which --finetune, --rewind and "
+                                 "--sweep need");
+    return {model.spec, model.graph, std::nullopt, named->batches(flags.samples, kNamedPruneBatch)};
+  }
+  if (!takes_labels(flags, model)) return {model.spec, model.graph};
+  return {model.spec, model.graph, app::load_data(flags.data, /*length=*/0, &model.spec)};
 }
 
 app::PruneRun prune(const PruneFlags& flags, const PruneJob& job, const app::PruneRecipe& recipe) {
@@ -73,14 +107,19 @@ app::PruneRun prune(const PruneFlags& flags, const PruneJob& job, const app::Pru
   request.width_table = flags.width_table;
   if (!flags.structure.empty()) request.structure = read_text(flags.structure);
   request.saving = flags.checkpointing.saving();
-  request.unit = job.data.unit;
-  request.train_batches = [&](const train::StreamOptions& options) {
-    return job.data.stream(io::Split::train, options);
-  };
-  if (flags.test > 0) {
+  if (const auto* weights = std::get_if<prune::Recipe>(&recipe.recipe))
+    request.tickets = flags.ticket_rounds(weights->schedule.rounds);
+  request.inputs = job.inputs;
+  if (job.data) {
+    request.unit = job.data->unit;
+    request.train_batches = [&](const train::StreamOptions& options) {
+      return job.data->stream(io::Split::train, options);
+    };
+  }
+  if (flags.test > 0 && job.data) {
     request.test_batches = [&] {
       const int64_t batch = job.spec.kind == app::NetworkKind::image ? 250 : 64;
-      return app::first_samples(job.data.stream(io::Split::test, {.batch = batch}), flags.test);
+      return app::first_samples(job.data->stream(io::Split::test, {.batch = batch}), flags.test);
     };
   }
   request.progress = [&](const app::Stage& stage) { bars.show(stage); };
@@ -89,7 +128,11 @@ app::PruneRun prune(const PruneFlags& flags, const PruneJob& job, const app::Pru
 
 void write_files(const PruneFlags& flags, const PruneJob& job, const app::PruneRecipe& recipe,
                  app::PruneRun& run) {
-  if (!flags.out.empty()) app::save_model_file(flags.out, *run.model, job.spec);
+  if (!flags.out.empty() && job.graph->graph().inputs().size() == 1) {
+    app::save_model_file(flags.out, *run.model, job.spec);
+  } else if (!flags.out.empty()) {
+    io::save_graph(flags.out, *run.model);  // whose graph says what it takes
+  }
   write_text(flags.save_recipe, recipe.to_json());
   write_text(flags.save_structure, run.structure);
   if (flags.report.empty() || run.outcome.interrupted) return;
@@ -110,11 +153,13 @@ void show(const PruneFlags& flags, const app::PruneRun& run) {
                         {"not_pruned", outcome.reasons},
                         {"notes", outcome.notes}};
     if (!outcome.sweep.empty()) json["sweep"] = to_json(app::sweep_table(outcome));
+    if (!outcome.rounds.empty()) json["rounds"] = to_json(app::rounds_table(outcome));
     if (!flags.out.empty()) json["file"] = flags.out;
     return print_json(json);
   }
   print_table(app::states_table(outcome));
   if (!outcome.sweep.empty()) print_table(app::sweep_table(outcome));
+  if (!outcome.rounds.empty()) print_table(app::rounds_table(outcome));
   if (flags.verbose) print_table(app::parameters_table(outcome));
   for (const std::string& line : outcome.notes) std::cout << line << '\n';
   for (const std::string& line : outcome.reasons) {
@@ -145,17 +190,21 @@ void run(const PruneFlags& flags) {
 
 void add_prune(CLI::App& app) {
   auto flags = std::make_shared<PruneFlags>();
-  CLI::App* command =
-      add_command(app, "prune", "Take weights or channels out of a trained model, and show what that costs",
-                  "  ulp prune model.safetensors --target sparsity=0.9 --finetune --out sparse.safetensors\n"
-                  "  ulp prune model.safetensors --method channels --target macs=0.5 --finetune --epochs 2 "
-                  "--out small.safetensors\n"
-                  "  ulp prune model.safetensors --score taylor --sweep 0.5,0.2,0.1 --report .\n"
-                  "  ulp prune model.safetensors --pattern n_m --n 2 --m 4 --out sparse.safetensors\n",
-                  *flags);
+  CLI::App* command = add_command(
+      app, "prune", "Take weights or channels out of a trained model, and show what that costs",
+      "  ulp prune model.safetensors --target sparsity=0.9 --finetune --out sparse.safetensors\n"
+      "  ulp prune model.safetensors --method channels --target macs=0.5 --finetune --epochs 2 "
+      "--out small.safetensors\n"
+      "  ulp prune model.safetensors --score taylor --sweep 0.5,0.2,0.1 --report .\n"
+      "  ulp prune model.safetensors --target sparsity=0.9 --rewind lr --rounds 5 --out ticket.safetensors\n"
+      "  ulp prune model.safetensors --pattern n_m --n 2 --m 4 --out sparse.safetensors\n",
+      *flags);
   say_threads_follow(*command);
   add_prune_flags(*command, *flags);
-  command->callback([flags] { run(*flags); });
+  command->callback([flags, command] {
+    flags->data_given = command->count("--data") > 0;
+    run(*flags);
+  });
 }
 
 const Command kPruneCommand("prune", add_prune);

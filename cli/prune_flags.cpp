@@ -1,6 +1,7 @@
 #include "cli/prune_flags.h"
 
 #include <charconv>
+#include <map>
 
 namespace ulp::cli {
 
@@ -18,6 +19,37 @@ void add_prune_recipe_options(CLI::App& command, RecipeFlags& flags) {
 }
 
 }  // namespace
+
+namespace {
+
+/// The words of --rewind.
+const std::map<std::string, train::Rewind> kRewinds = {{"weights", train::Rewind::weights},
+                                                       {"lr", train::Rewind::learning_rate},
+                                                       {"fine_tune", train::Rewind::fine_tune}};
+
+void check_rewinding(const PruneFlags& flags) {
+  if (flags.rewind.empty()) {
+    if (!flags.tickets.empty() || flags.rewind_step != 0)
+      throw CLI::ValidationError(flags.tickets.empty() ? "--rewind-step" : "--tickets", "goes with --rewind");
+    return;
+  }
+  if (flags.finetune)
+    throw CLI::ValidationError("--rewind", "trains in rounds: expected no --finetune with it");
+  if (flags.checkpointing.given())
+    throw CLI::ValidationError("--rewind", "keeps its rounds in --tickets: expected no --checkpoint with it");
+  if (!flags.sweep.empty()) throw CLI::ValidationError("--rewind", "expected no --sweep with it");
+  if (flags.test == 0) throw CLI::ValidationError("--rewind needs test data, got --test 0");
+  if (flags.rewind_step > 0 && flags.rewind != "weights")
+    throw CLI::ValidationError("--rewind-step", "goes with --rewind weights, got --rewind " + flags.rewind);
+}
+
+}  // namespace
+
+std::optional<app::TicketRounds> PruneFlags::ticket_rounds(int64_t rounds) const {
+  if (rewind.empty()) return std::nullopt;
+  return app::TicketRounds{
+      .rewind = kRewinds.at(rewind), .rounds = rounds, .step = rewind_step, .folder = tickets};
+}
 
 app::PruneRecipe recipe_of(const std::string& method) {
   if (method == kMethods[1]) return {.recipe = prune::CutRecipe{}};
@@ -63,6 +95,7 @@ void PruneFlags::check() const {
   if (!structure.empty() && (!target.empty() || !sweep.empty()))
     throw CLI::ValidationError("--structure",
                                "says what is left: expected no --target and no --sweep with it");
+  check_rewinding(*this);
   checkpointing.check();
   if (checkpointing.given() && !finetune)
     throw CLI::ValidationError("--checkpoint", "is for training: expected --finetune with it");
@@ -71,6 +104,7 @@ void PruneFlags::check() const {
     if (!file.empty()) check_writable(file);
   }
   if (!report.empty()) make_folder(report);
+  if (!tickets.empty()) make_folder(tickets);
 }
 
 void add_prune_flags(CLI::App& command, PruneFlags& flags) {
@@ -105,6 +139,19 @@ void add_prune_flags(CLI::App& command, PruneFlags& flags) {
       ->capture_default_str();
   command.add_flag("--finetune", flags.finetune, "Train on, by the fields of training below");
   flags.checkpointing.add_to(command);
+  command
+      .add_option(
+          "--rewind", flags.rewind,
+          "Lottery tickets: train, prune, go back and train again, in --rounds. Back to:\nweights: the "
+          "weights "
+          "and the rate of --rewind-step\nlr: the trained weights, with the whole schedule of the rate "
+          "again\nfine_tune: the trained weights, at a small rate")
+      ->check(CLI::IsMember(std::vector<std::string>{"weights", "lr", "fine_tune"}));
+  command.add_option("--rewind-step", flags.rewind_step, "--rewind weights: the step of the first round")
+      ->check(not_negative())
+      ->capture_default_str();
+  command.add_option("--tickets", flags.tickets,
+                     "Folder for each round of --rewind; a run that was ended goes on there");
   command.add_option("--sweep", flags.sweep, "Shares to keep, each pruned at once: a curve of accuracies")
       ->delimiter(',')
       ->allow_extra_args(false);

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,13 +22,17 @@ struct PruneFlags : CommonFlags {
   std::string data = "fashion-mnist";
   int64_t samples = 512, test = 10000;
   std::vector<double> sweep;
+  std::string rewind, tickets;  ///< lottery tickets: where a round starts, and the folder of the rounds
+  int64_t rewind_step = 0;
   CheckpointFlags checkpointing;
-  bool finetune = false, no_latency = false, verbose = false;
+  bool data_given = false, finetune = false, no_latency = false, verbose = false;
   RecipeFlags fields{"--method"};  ///< of each method's recipe
   ScriptShape shape;
 
   /// Finds what is wrong before hours of work; throws CLI errors for combinations of flags that make no sense.
   void check() const;
+  /// --rewind and what goes with it; nothing without. `rounds` is the recipe's.
+  std::optional<app::TicketRounds> ticket_rounds(int64_t rounds) const;
 };
 
 void add_prune_flags(CLI::App& command, PruneFlags& flags);

@@ -12,6 +12,7 @@
 #include "ulp/app/data.h"
 #include "ulp/app/exchange_component.h"
 #include "ulp/app/model_file.h"
+#include "ulp/app/named_data.h"
 #include "ulp/app/network_form.h"
 #include "ulp/app/quantize_run.h"
 #include "ulp/base/error.h"
@@ -23,6 +24,8 @@ namespace ulp::cli {
 namespace {
 
 constexpr const char* kQuantizeWhere = "cli.quantize";
+/// Samples of named inputs that go through the network at once.
+constexpr int64_t kNamedBatch = 64;
 
 /// A mode, and a recipe for it.
 struct Plan {
@@ -197,6 +200,18 @@ std::optional<app::SplitData> samples_for(const QuantizeFlags& flags, const app:
   return app::load_split(flags.data, io::Split::train, model.spec);
 }
 
+/// Samples of several inputs have no labels, so nothing can be trained or judged with them.
+void expect_no_labels_needed(const QuantizeFlags& flags, const app::QuantizeMode& mode) {
+  const char* what = mode.trains                  ? "--mode qat"
+                     : flags.sensitivity          ? "--sensitivity"
+                     : flags.keep_worst > 0       ? "--keep-worst"
+                     : flags.max_drop.has_value() ? "--max-drop"
+                                                  : nullptr;
+  if (what != nullptr)
+    throw CLI::ValidationError(
+        "--data", std::string("arrays named by inputs have no labels, which ") + what + " needs");
+}
+
 app::QuantizeRun quantize(const QuantizeFlags& flags, const Plan& plan) {
   const app::QuantizeMode& mode = plan.mode;
   const app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());
@@ -204,26 +219,30 @@ app::QuantizeRun quantize(const QuantizeFlags& flags, const Plan& plan) {
   if (!flags.out.empty()) app::expect_engine_inputs(*model.graph, flags.model);
   if (is_onnx(flags)) app::exchange_files.functions(kQuantizeWhere).check_onnx(*model.graph);
   if (flags.keep_zeros) prune::mask_zeros(*model.graph);
-  const std::optional<app::SplitData> data = samples_for(flags, mode, model);
-  const std::optional<app::SplitData> test = trial_if_any(flags, mode, model);
+  const std::optional<app::NamedInputs> named = app::load_named_inputs(flags.data, *model.graph);
+  if (named) expect_no_labels_needed(flags, mode);
+  const std::optional<app::SplitData> data = named ? std::nullopt : samples_for(flags, mode, model);
+  const std::optional<app::SplitData> test = named ? std::nullopt : trial_if_any(flags, mode, model);
   StageBars bars;
-  return app::run_quantize({.model = model.spec.name,
-                            .captured = model.graph,
-                            .mode = &mode,
-                            .recipe = plan.recipe,
-                            .data = data,
-                            .test = test,
-                            .samples = flags.samples,
-                            .saving = flags.checkpointing.saving(),
-                            .sensitivity = flags.sensitivity,
-                            .keep_worst = flags.keep_worst,
-                            .max_drop = flags.max_drop,
-                            .compare = flags.compare,
-                            .make_engine = !flags.out.empty(),
-                            .threads = flags.threads,
-                            .metadata = {{app::kModelSpecKey, model.spec.to_json()}},
-                            .continued = flags.continued,
-                            .progress = [&](const app::Stage& stage) { bars.show(stage); }});
+  return app::run_quantize(
+      {.model = model.spec.name,
+       .captured = model.graph,
+       .mode = &mode,
+       .recipe = plan.recipe,
+       .data = data,
+       .test = test,
+       .samples = flags.samples,
+       .inputs = named ? named->batches(flags.samples, kNamedBatch) : std::vector<std::vector<at::Tensor>>(),
+       .saving = flags.checkpointing.saving(),
+       .sensitivity = flags.sensitivity,
+       .keep_worst = flags.keep_worst,
+       .max_drop = flags.max_drop,
+       .compare = flags.compare,
+       .make_engine = !flags.out.empty(),
+       .threads = flags.threads,
+       .metadata = {{app::kModelSpecKey, model.spec.to_json()}},
+       .continued = flags.continued,
+       .progress = [&](const app::Stage& stage) { bars.show(stage); }});
 }
 
 void run(const QuantizeFlags& flags) {

@@ -66,7 +66,8 @@ void add_run(CLI::App& app) {
       ->add_option("model", options.model,
                    "Engine file, file of `ulp train`, TorchScript, ONNX or .pt2 file, or published weights")
       ->required();
-  command->add_flag("--pieces", options.pieces, "Let LibTorch run what the engine does not have of a model");
+  command->add_flag("--pieces,--fallback", options.pieces,
+                    "Let LibTorch run what the engine does not have of a model");
   command->add_option("--input", options.input, "safetensors file with a tensor per input, by name");
   command->add_option("--data", options.data,
                       "Take the first test samples of this data set: images, rows or texts");
@@ -77,6 +78,7 @@ void add_run(CLI::App& app) {
   command->add_option("-o,--out", flags->out, "safetensors file for the outputs");
   command->add_flag("--allow-nonfinite", options.allow_nonfinite, "Accept NaN and inf in --input");
   add_error_budget(*command, options.error_budget);
+  add_measuring_limit(*command, options.max_measuring_seconds);
   flags->shape.add_to(*command);
   command->callback([flags] { run(*flags); });
 }

@@ -8,11 +8,15 @@
 #include <thread>
 #include <vector>
 
+#include "ulp/amp/autocast/op_policy.h"
 #include "ulp/base/error.h"
+#include "ulp/graph/capture/capture.h"
+#include "ulp/graph/graph_module.h"
 
 namespace {
 
 using ulp::amp::Autocast;
+using ulp::amp::OpPolicy;
 
 // Everything a guard may change on this thread.
 struct State {
@@ -127,6 +131,41 @@ TEST(Autocast, AnLstmTrainsOnEveryProcessor) {
     EXPECT_TRUE(torch::allclose(y.to(torch::kFloat), expected, 0.02, 0.02)) << dtype;
     EXPECT_TRUE(torch::allclose(lstm->named_parameters()["weight_ih_l0"].grad(), gradient, 0.05, 0.05))
         << dtype;
+  }
+}
+
+/// A classifier over the last state of an LSTM.
+struct PolicyLstm : torch::nn::Module {
+  torch::nn::LSTM lstm = register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(3, 4).num_layers(2)));
+  torch::nn::Linear fc = register_module("fc", torch::nn::Linear(4, 2));
+  torch::Tensor forward(const torch::Tensor& x) { return fc(std::get<0>(lstm(x)).select(0, -1)); }
+};
+
+TEST(Autocast, AnLstmTrainsUnderEveryPolicy) {
+  torch::manual_seed(1);
+  PolicyLstm model;
+  const auto x = torch::randn({5, 2, 3});
+  const auto captured = ulp::capture(model, {x}, {.batch_dims = {1}});
+  const auto expected = model.forward(x);
+  for (const OpPolicy* policy : {&OpPolicy::libtorch_cpu(), &OpPolicy::cuda_like()}) {
+    for (auto dtype : {torch::kBFloat16, torch::kHalf}) {
+      for (const bool graph : {false, true}) {
+        for (const bool gradients : {true, false}) {
+          const torch::AutoGradMode mode(gradients);
+          model.zero_grad();
+          torch::Tensor y;
+          {
+            const Autocast guard(torch::kCPU, dtype, *policy);
+            y = graph ? captured->forward(x) : model.forward(x);
+          }
+          EXPECT_EQ(y.scalar_type(), dtype) << graph;  // of the linear layer behind it
+          EXPECT_TRUE(torch::allclose(y.to(torch::kFloat), expected, 0.03, 0.03)) << dtype << graph;
+          if (!gradients) continue;
+          y.to(torch::kFloat).sum().backward();
+          EXPECT_TRUE(model.lstm->named_parameters()["weight_ih_l1"].grad().isfinite().all().item<bool>());
+        }
+      }
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -238,6 +239,50 @@ TEST_F(Prune, ACheckpointIsOfItsRecipeAlone) {
   expect_error(prune("--checkpoint p.ckpt --out x.safetensors"), 2, "--finetune");
   expect_error(prune("--finetune --resume --out x.safetensors"), 2, "--checkpoint FILE");
   EXPECT_FALSE(std::filesystem::exists(*shop_ / "x.safetensors"));
+}
+
+TEST_F(Prune, LotteryTicketsGoBackAndTrainAgain) {
+  const std::string args =
+      "--rewind weights --rewind-step 2 --rounds 2 --target sparsity=0.75 --epochs 1 --batch 16 --tickets "
+      "rounds "
+      "--out ticket.safetensors";
+  const json result = result_of(args);
+  ASSERT_EQ(result["rounds"].size(), 3U);
+  for (int round = 0; round < 3; ++round)
+    EXPECT_NEAR(result["rounds"][round]["kept [%]"].get<double>(), 100 * std::pow(0.5, round), 0.1);
+  ASSERT_EQ(result["states"].size(), 2U);
+  EXPECT_EQ(result["states"][1]["model"], "ticket");
+  EXPECT_LT(result["states"][1]["not zero [%]"].get<double>(), 27);
+  EXPECT_TRUE(std::filesystem::exists(*shop_ / "rounds/round_2.safetensors"));
+  // The rounds are there: a second run reads them and comes to the same bytes.
+  const std::string ticket = read_file(*shop_ / "ticket.safetensors");
+  result_of(args);
+  EXPECT_EQ(read_file(*shop_ / "ticket.safetensors"), ticket);
+  const Outcome other = prune(
+      "--rewind weights --rewind-step 3 --rounds 2 --target sparsity=0.75 --epochs 1 --batch 16 "
+      "--tickets rounds --out other.safetensors");
+  expect_error(other, 1, "got those of another one");
+  EXPECT_FALSE(std::filesystem::exists(*shop_ / "other.safetensors"));
+  // Without a folder nothing stays, and each round prunes the recipe's fraction.
+  const json again =
+      result_of("--rewind lr --rounds 1 --fraction 0.2 --max-steps 3 --batch 16 --out lr.safetensors");
+  EXPECT_NEAR(again["rounds"][1]["kept [%]"].get<double>(), 80, 0.1);
+  EXPECT_EQ(shop_->ulp("eval ticket.safetensors --data data").code, 0);
+}
+
+TEST_F(Prune, LotteryTicketsAreRefusedBesideWhatDoesNotFit) {
+  const std::string out = " --out no.safetensors";
+  expect_error(prune("--rewind lr --finetune" + out), 2, "expected no --finetune");
+  expect_error(prune("--rewind lr --method channels" + out), 2, "is for --method weights");
+  expect_error(prune("--rewind lr --rewind-step 4" + out), 2, "goes with --rewind weights");
+  expect_error(prune("--rewind lr --test 0" + out), 2, "needs test data");
+  expect_error(prune("--rewind lr --checkpoint c.ckpt" + out), 2, "expected no --checkpoint");
+  expect_error(prune("--tickets rounds" + out), 2, "goes with --rewind");
+  expect_error(prune("--rewind-step 3" + out), 2, "goes with --rewind");
+  expect_error(prune("--rewind back" + out), 2, "--rewind");
+  expect_error(prune("--rewind weights --rewind-step 100000 --batch 16 --epochs 1" + out), 1,
+               "expected a step of at most");
+  EXPECT_FALSE(std::filesystem::exists(*shop_ / "no.safetensors"));
 }
 
 TEST_F(Prune, BadInputIsOneLine) {

@@ -6,6 +6,7 @@
 
 #include "capture/check.includes.h"
 #include "capture/free.includes.h"
+#include "capture/road.includes.h"
 #include "capture/states.includes.h"
 #include "capture/tool.includes.h"
 #include "capture/types.includes.h"
@@ -65,6 +66,16 @@ TEST(CapturePage, AStructIsReturned) {
 #include "capture/types.inc"
   EXPECT_TRUE(torch::equal(found.boxes, detector.forward(images).boxes));
   EXPECT_TRUE(torch::equal(found.scores, detector.forward(images).scores));
+}
+
+TEST(CapturePage, TheWholeRoadIsTried) {
+  torch::nn::Sequential model(torch::nn::Conv2d(1, 16, 3), torch::nn::ReLU(), torch::nn::Flatten(),
+                              torch::nn::Linear(16 * 36, 10));
+  const auto captured = ulp::capture(model, {torch::randn({2, 1, 8, 8})});
+#include "capture/road.inc"
+  EXPECT_TRUE(phone);
+  EXPECT_TRUE(some.works());
+  EXPECT_LT(some.steps.size(), report.steps.size());
 }
 
 TEST(CapturePage, AModelIsAFileForTheTool) {

@@ -138,6 +138,62 @@ struct MaskOfItsType : torch::nn::Module {
   torch::nn::Linear fc{nullptr};
 };
 
+/// A table that forward makes, which capture keeps as a constant, and a buffer of its own.
+struct WithConstant : torch::nn::Module {
+  torch::nn::Conv2d conv = register_module("conv", torch::nn::Conv2d(2, 3, 3));
+  torch::nn::BatchNorm2d norm = register_module("norm", torch::nn::BatchNorm2d(3));
+  at::Tensor offset = register_buffer("offset", torch::randn({3, 1, 1}));
+  at::Tensor table = torch::linspace(0, 1, 3).view({3, 1, 1});
+  at::Tensor forward(const at::Tensor& x) { return norm(conv(x)) * table + offset; }
+};
+
+TEST_F(GraphFile, GivesAModuleItsWeights) {
+  torch::manual_seed(1);
+  auto model = std::make_shared<WithConstant>();
+  const auto captured = capture(model, {torch::randn({2, 2, 5, 5})});
+  captured->train();
+  captured->forward(torch::randn({4, 2, 5, 5}));  // moves the statistics
+  io::save_graph(at("model"), *captured);
+  const auto constants = std::ranges::count_if(captured->graph().attributes(), [](const auto& one) {
+    return one.second.kind == graph::Attribute::Kind::constant;
+  });
+  EXPECT_EQ(constants, 1);
+  auto other = std::make_shared<WithConstant>();
+  EXPECT_TRUE(io::load_model(at("model"), *other).ok());
+  model->eval();
+  other->eval();
+  const at::Tensor x = torch::randn({3, 2, 5, 5});
+  EXPECT_TRUE(torch::equal(model->forward(x), other->forward(x)));
+  EXPECT_EQ(other->norm->num_batches_tracked.item<int64_t>(), 1);
+  auto again = capture(*other, {torch::randn({2, 2, 5, 5})});
+  EXPECT_TRUE(io::load_model(at("model"), *again).ok());
+  // Tied parameters have all their names.
+  auto odd = std::make_shared<Odd>(), odder = std::make_shared<Odd>();
+  io::save_graph(at("odd"), *capture(odd, {torch::randn({3, 4})}));
+  EXPECT_TRUE(io::load_model(at("odd"), *odder).ok());
+  EXPECT_TRUE(torch::equal(odd->tied, odder->tied));
+}
+
+TEST_F(GraphFile, SaysWhyAModuleCannotHaveItsWeights) {
+  torch::manual_seed(1);
+  auto model = std::make_shared<Odd>();
+  io::save_graph(at("odd"), *capture(model, {torch::randn({3, 4})}));
+  torch::nn::Linear other(4, 4);
+  const at::Tensor before = other->weight.detach().clone();
+  try {
+    io::load_model(at("odd"), *other);
+    ADD_FAILURE() << "expected an error";
+  } catch (const FileError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("missing: weight"), std::string::npos) << text;
+    EXPECT_NE(text.find("a captured model, which load_graph() reads"), std::string::npos) << text;
+  }
+  EXPECT_TRUE(torch::equal(other->weight, before));
+  EXPECT_FALSE(io::load_model(at("odd"), *other, /*strict=*/false).ok());
+  io::save_tensors(at("lies"), {{"weight", torch::randn({4, 4})}}, {{io::kGraphKey, "{\"attributes\": 3}"}});
+  EXPECT_THROW(io::load_model(at("lies"), *other), FileError);
+}
+
 TEST_F(GraphFile, TypesOfValuesComeBack) {
   MaskOfItsType model;
   const std::vector<at::Tensor> inputs{torch::randn({2, 4})};

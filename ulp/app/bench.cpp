@@ -116,7 +116,9 @@ std::vector<report::Table> bench(const BenchOptions& options) {
   const int64_t largest = *std::max_element(options.batches.begin(), options.batches.end());
   for (const std::string& path : options.models) {
     models.push_back(load_runnable(path, options.script_spec,
-                                   {.threads = options.threads, .error_budget = options.error_budget}));
+                                   {.threads = options.threads,
+                                    .error_budget = options.error_budget,
+                                    .max_measuring_seconds = options.max_measuring_seconds}));
     if (models.back().graph) expect_sample_input(*models.back().graph, path);
   }
   const bool traced = !options.trace.empty();
@@ -126,7 +128,7 @@ std::vector<report::Table> bench(const BenchOptions& options) {
   std::vector<std::string> names = options.models;
   for (size_t i = 0; options.pieces && i < options.models.size(); ++i) {
     if (models[i].engine) continue;
-    models.push_back(in_pieces(models[i]));
+    models.push_back(in_pieces(models[i], {.max_measuring_seconds = options.max_measuring_seconds}));
     names.push_back(names[i]);
   }
   for (size_t i = 0; i < models.size(); ++i) candidates.push_back(candidate(models[i], names[i], largest));

@@ -19,11 +19,12 @@ struct BenchOptions {
   bool profile = false;                    ///< also the steps of each engine by time, at the largest batch
   /// A file for Perfetto with the steps of each engine (write_trace()); empty: none. Shows them as `profile` does.
   std::filesystem::path trace = {};
-  bool pieces = false;         ///< also each LibTorch model in pieces (lower_in_pieces())
-  int contexts = 0;            ///< above 0: also that many callers of each engine at a time
-  int threads = 0;             ///< of engines; 0: one per core
-  double error_budget = 0;     ///< of engines, see runtime::EngineOptions
-  ModelSpec script_spec = {};  ///< what a TorchScript file does not say
+  bool pieces = false;               ///< also each LibTorch model in pieces (lower_in_pieces())
+  int contexts = 0;                  ///< above 0: also that many callers of each engine at a time
+  int threads = 0;                   ///< of engines; 0: one per core
+  double error_budget = 0;           ///< of engines, see runtime::EngineOptions
+  double max_measuring_seconds = 5;  ///< of engines, see runtime::EngineOptions
+  ModelSpec script_spec = {};        ///< what a TorchScript file does not say
   measure::MeasureOptions measure = {.rounds = 11};
 };
 

@@ -40,7 +40,9 @@ Trial make_trial(const EvalOptions& options) {
     trial.forward = load_network(options.model, with_sizes_of(ModelSpec(), options.script_spec)).forward;
   } else {
     const Runnable model = load_runnable(options.model, options.script_spec,
-                                         {.threads = options.threads, .error_budget = options.error_budget});
+                                         {.threads = options.threads,
+                                          .error_budget = options.error_budget,
+                                          .max_measuring_seconds = options.max_measuring_seconds});
     expect_trial(model, options.model);
     trial.spec = model.spec;
     trial.kind = model.kind;

@@ -17,9 +17,10 @@ struct EvalOptions {
   std::string model = {};  ///< an engine file, a file of `ulp train`, or a TorchScript file
   std::string data = "fashion-mnist";
   int64_t batch = 250;
-  int threads = 0;             ///< of an engine; 0: one per core
-  double error_budget = 0;     ///< of an engine, see runtime::EngineOptions
-  ModelSpec script_spec = {};  ///< what a TorchScript file does not say
+  int threads = 0;                   ///< of an engine; 0: one per core
+  double error_budget = 0;           ///< of an engine, see runtime::EngineOptions
+  double max_measuring_seconds = 5;  ///< of engines, see runtime::EngineOptions
+  ModelSpec script_spec = {};        ///< what a TorchScript file does not say
 };
 
 /// A network and what it is to be tried on.

@@ -7,6 +7,7 @@
 #include "ulp/app/network_form.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/io/graph_file.h"
 #include "ulp/io/zip_archive.h"
 #include "ulp/report/format.h"
 
@@ -90,8 +91,22 @@ bool is_pt2_file(const std::filesystem::path& path) {
   }
 }
 
+bool is_graph_file(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
+  char start[9] = {};
+  std::ifstream(path, std::ios::binary).read(start, sizeof start);
+  if (start[8] != '{') return false;
+  try {
+    const io::Metadata metadata = io::load_metadata(path);
+    return metadata.contains(io::kGraphKey) && !metadata.contains(kModelSpecKey);
+  } catch (const FileError&) {
+    return false;  // whoever reads it says what is wrong
+  }
+}
+
 bool is_exchange_file(const std::filesystem::path& path) {
-  return path.extension() == ".onnx" || begins_as_onnx(path) || is_pt2_file(path);
+  return path.extension() == ".onnx" || begins_as_onnx(path) || is_pt2_file(path) || is_graph_file(path);
 }
 
 bool is_gguf_file(const std::filesystem::path& path) {
@@ -127,6 +142,7 @@ ModelSpec with_sizes_of(const std::optional<ModelSpec>& stored, const ModelSpec&
 }
 
 std::optional<ModelSpec> exchange_spec(const std::filesystem::path& path) {
+  if (is_graph_file(path)) return std::nullopt;
   if (is_pt2_file(path)) return archive_spec(path);
   const auto metadata = readers().onnx_metadata(path);
   const auto found = metadata.find(kModelSpecKey);
@@ -137,6 +153,7 @@ namespace {
 
 std::shared_ptr<graph::GraphModule> read_exchange(const std::filesystem::path& path, const ModelSpec& like,
                                                   ExchangeUse use, std::vector<FixedDimension>& fixed) {
+  if (is_graph_file(path)) return io::load_graph(path);
   std::shared_ptr<graph::GraphModule> graph =
       is_pt2_file(path) ? readers().load_pt2(path, like) : readers().load_onnx(path, like, use, fixed);
   models::to_channels_last(*graph);

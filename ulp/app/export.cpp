@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ulp/app/export_judge.h"
+#include "ulp/app/scratch_folder.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/base/parse_json.h"
@@ -25,28 +26,6 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr const char* kCheckExportWhere = "app.check_export";
-
-/// A folder that goes away with what is in it, after Ctrl-C too.
-class Scratch {
- public:
-  Scratch() {
-    std::string name = (fs::temp_directory_path() / "ulp_export_XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr)
-      fail(kCheckExportWhere, "could not make a folder like '", name, "'");
-    path_ = name;
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  PollsInterrupts polls_;
-  fs::path path_;
-};
 
 /// Ids below this are in every table of the model.
 int64_t smallest_table(const graph::Graph& graph) {
@@ -84,8 +63,8 @@ nlohmann::json write_tensor(const fs::path& path, const at::Tensor& tensor) {
 }
 
 /// One run of ours, in files.
-nlohmann::json record_run(const Scratch& folder, graph::GraphModule& model, const std::vector<int64_t>& sizes,
-                          size_t index) {
+nlohmann::json record_run(const ScratchFolder& folder, graph::GraphModule& model,
+                          const std::vector<int64_t>& sizes, size_t index) {
   const std::vector<at::Tensor> inputs = inputs_of(model.graph(), sizes);
   const std::vector<at::Tensor> results = model.forward_all(inputs);
   nlohmann::json run = {{"inputs", nlohmann::json::array()}, {"results", nlohmann::json::array()}};
@@ -101,7 +80,8 @@ nlohmann::json record_run(const Scratch& folder, graph::GraphModule& model, cons
 }
 
 /// Runs at batches of 1 and 7 and, where sizes are free, at their largest and one below.
-nlohmann::json task_of_free_sizes(const Scratch& folder, const fs::path& file, graph::GraphModule& model) {
+nlohmann::json task_of_free_sizes(const ScratchFolder& folder, const fs::path& file,
+                                  graph::GraphModule& model) {
   const torch::NoGradGuard no_grad;
   torch::manual_seed(0);
   nlohmann::json task = {{"model", file.string()}, {"runs", nlohmann::json::array()}};
@@ -140,7 +120,7 @@ struct Judge {
 };
 
 /// What the judge says of a task.
-nlohmann::json judged(const Judge& judge, const Scratch& folder, const nlohmann::json& task) {
+nlohmann::json judged(const Judge& judge, const ScratchFolder& folder, const nlohmann::json& task) {
   check_interrupted();
   std::ofstream(folder / "task.json") << task.dump();
   std::ofstream(folder / "judge.py") << judge.program;
@@ -189,7 +169,7 @@ ExportTolerance export_tolerance(const graph::GraphModule& model, bool fp16) {
 }
 
 ExportChecks check_onnx(const fs::path& file, graph::GraphModule& model) {
-  const Scratch folder;
+  const ScratchFolder folder("ulp_export");
   const nlohmann::json task = task_of_free_sizes(folder, file, model);
   const nlohmann::json said =
       judged({kOnnxJudge, "ONNX Runtime or OpenVINO", "onnxruntime numpy"}, folder, task);
@@ -197,7 +177,7 @@ ExportChecks check_onnx(const fs::path& file, graph::GraphModule& model) {
 }
 
 ExportChecks check_pt2(const fs::path& file, graph::GraphModule& model) {
-  const Scratch folder;
+  const ScratchFolder folder("ulp_export");
   nlohmann::json task = task_of_free_sizes(folder, file, model);
   task["threads"] = at::get_num_threads();
   return compared(judged({kPt2Judge, "PyTorch 2.13", "torch==2.13.0"}, folder, task), task);
@@ -205,7 +185,7 @@ ExportChecks check_pt2(const fs::path& file, graph::GraphModule& model) {
 
 ExportChecks check_tflite(const fs::path& file, graph::GraphModule& model, int64_t batch) {
   const torch::NoGradGuard no_grad;
-  const Scratch folder;
+  const ScratchFolder folder("ulp_export");
   torch::manual_seed(0);
   nlohmann::json task = {{"model", file.string()}, {"runs", nlohmann::json::array()}};
   const std::array<int64_t, 2> of_the_file = {batch, batch}, free = {1, 7};
@@ -218,7 +198,7 @@ ExportChecks check_tflite(const fs::path& file, graph::GraphModule& model, int64
 }
 
 ExportChecks check_coreml(const fs::path& package) {
-  const Scratch folder;
+  const ScratchFolder folder("ulp_export");
   const nlohmann::json said =
       judged({kCoreMlJudge, "coremltools", "coremltools"}, folder, {{"model", package.string()}});
   const nlohmann::json& one = said.at("results").at(0);

@@ -184,7 +184,7 @@ FileContents read_contents(const std::filesystem::path& path, const ModelSpec& l
   expect_named_sizes(like, path);
   if (is_tflite_file(path) || is_coreml_package(path))
     return exchange_files.functions(kReadContentsWhere).listed_contents(path);
-  if (is_exchange_file(path)) return exchange_contents(path, like);
+  if (is_exchange_file(path) && !is_graph_file(path)) return exchange_contents(path, like);
   if (is_gguf_file(path)) return exchange_files.functions(kReadContentsWhere).gguf_contents(path);
   if (is_published_file(path, like.network)) return published_contents(path, like);
   if (is_zip_file(path)) return torchscript_contents(path);

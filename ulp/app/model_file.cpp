@@ -277,7 +277,7 @@ LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& 
 }
 
 void expect_named_sizes(const ModelSpec& asked, const std::filesystem::path& path) {
-  if (!asked.sizes.empty() && !is_exchange_file(path))
+  if (!asked.sizes.empty() && (!is_exchange_file(path) || is_graph_file(path)))
     fail("app.load_model_file", "expected --size beside an ONNX file or a .pt2 archive, got '", path.string(),
          "'");
 }

@@ -57,11 +57,14 @@ void NarrowSource::compute_gradients(graph::GraphModule& module) {
 
 prune::Importance NarrowSource::score(const graph::GraphModule& module, const prune::Groups& groups) {
   using prune::ActivationScore, prune::Criterion;
-  const std::vector<train::TaskBatch> batches = setup_.batches();
-  std::vector<std::vector<at::Tensor>> inputs;
+  const bool losses = recipe_.criterion == Criterion::shapley;
+  std::vector<std::vector<at::Tensor>> inputs =
+      losses ? std::vector<std::vector<at::Tensor>>() : setup_.inputs;
+  const std::vector<train::TaskBatch> batches =
+      inputs.empty() ? setup_.batches() : std::vector<train::TaskBatch>();
   for (const train::TaskBatch& batch : batches) inputs.push_back({batch.inputs});
   const PollsInterrupts polls;
-  if (recipe_.criterion == Criterion::shapley) {
+  if (losses) {
     const auto loss = [&](const std::vector<at::Tensor>& results, int64_t i) {
       check_interrupted();
       return train::cross_entropy(results.at(0), batches[static_cast<size_t>(i)]).item<double>();

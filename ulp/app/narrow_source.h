@@ -25,7 +25,9 @@ class NarrowSource {
     std::filesystem::path width_table = {};     ///< read, or measured and written; empty: measured
     int threads = 0;                            ///< of engines
     std::function<std::vector<train::TaskBatch>()> batches;  ///< that units are scored with
-    std::function<void(const Stage& stage)> progress;        ///< may be empty
+    /// The same of a network with several inputs, for scores of activations.
+    std::vector<std::vector<at::Tensor>> inputs = {};
+    std::function<void(const Stage& stage)> progress;  ///< may be empty
   };
   NarrowSource(const prune::CutRecipe& recipe, Setup setup);
 

@@ -1,6 +1,7 @@
 #include "ulp/app/prune.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "ulp/app/narrow_source.h"
@@ -8,6 +9,7 @@
 #include "ulp/app/prune_progress.h"
 #include "ulp/app/prunes_while_training.h"
 #include "ulp/app/report_parts.h"
+#include "ulp/app/scratch_folder.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/graph/module_copy.h"
@@ -15,7 +17,9 @@
 #include "ulp/prune/masks/masks.h"
 #include "ulp/prune/pruner.h"
 #include "ulp/prune/structured/structure_file.h"
+#include "ulp/train/evaluate.h"
 #include "ulp/train/learning.h"
+#include "ulp/train/tickets.h"
 
 namespace ulp::app {
 
@@ -41,7 +45,7 @@ class PruneRunner {
     if (request_.sweep_only) return std::move(run_);
     current_ = graph::copy_of(*dense_);
     try {
-      request_.recipe.cuts() ? cut() : mask();
+      request_.tickets ? tickets() : request_.recipe.cuts() ? cut() : mask();
       figures_.add_parameters(dense_->graph(), current_->graph());
       if (request_.latency) figures_.measure_latency();
     } catch (const Interrupted&) {
@@ -68,6 +72,7 @@ class PruneRunner {
       fail(kWhere, "expected training for a checkpoint, got none");
     if (!request_.structure.empty() && !request_.recipe.cuts())
       fail(kWhere, "expected a recipe of channels with a structure, got one of weights");
+    if (request_.tickets) return check_tickets();
     if (request_.finetune) return;
     if (!request_.recipe.training.loss.empty())
       fail(kWhere, "expected training for a recipe with losses of distillation, got none");
@@ -79,6 +84,21 @@ class PruneRunner {
     const auto* cuts = std::get_if<prune::CutRecipe>(&request_.recipe.recipe);
     if (cuts != nullptr && cuts->lambda > 0)
       fail(kWhere, "expected training for a recipe with a regularizer, got none");
+  }
+
+  void check_tickets() const {
+    constexpr const char* kWhere = "app.run_prune";
+    if (request_.recipe.cuts())
+      fail(kWhere, "expected a recipe of weights for lottery tickets, got one of channels");
+    if (!request_.train_batches || !request_.test_batches)
+      fail(kWhere, "expected data to train on and to test with for lottery tickets, got none");
+    if (request_.finetune || !request_.saving.path.empty())
+      fail(kWhere,
+           "expected no further training and no checkpoint beside lottery tickets, whose rounds are kept");
+    if (!request_.recipe.training.loss.empty())
+      fail(kWhere, "expected labels alone for lottery tickets, got losses of distillation");
+    if (request_.tickets->rounds < 1)
+      fail(kWhere, "expected at least one round of lottery tickets, got ", request_.tickets->rounds);
   }
 
   /// Finds what is wrong with the recipe for this network before anything is measured.
@@ -139,6 +159,7 @@ class PruneRunner {
   prune::ScoreInputs score_inputs(const prune::Recipe& recipe) const {
     const prune::ScoreSource source = prune::source_of(recipe.score);
     if (source != prune::ScoreSource::loss && source != prune::ScoreSource::inputs) return {};
+    if (source == prune::ScoreSource::inputs && !request_.inputs.empty()) return {.inputs = request_.inputs};
     auto batches = std::make_shared<std::vector<train::TaskBatch>>(score_batches());
     prune::ScoreInputs inputs;
     for (const train::TaskBatch& batch : *batches) inputs.inputs.push_back({batch.inputs});
@@ -158,6 +179,7 @@ class PruneRunner {
                                           .width_table = request_.width_table,
                                           .threads = request_.threads,
                                           .batches = [this] { return score_batches(); },
+                                          .inputs = request_.inputs,
                                           .progress = request_.progress});
       whole_ = source_->measure(*dense_);
     }
@@ -194,6 +216,52 @@ class PruneRunner {
     keep();
     current_ = prune::bake(*current_);
     figures_.add_state("trained on", *current_);
+  }
+
+  /// The recipe of each round: a share of all that is to be gone in the end is reached by the same factor each time.
+  prune::Recipe recipe_of_round(int64_t rounds) const {
+    prune::Recipe recipe = std::get<prune::Recipe>(request_.recipe.recipe);
+    recipe.schedule = {};
+    if (rounds > 1 && recipe.amount.of == prune::AmountOf::all && !recipe.amount.count)
+      recipe.amount =
+          prune::Amount::share(1 - std::pow(1 - recipe.amount.fraction, 1 / static_cast<double>(rounds)));
+    return recipe;
+  }
+
+  double percent_right(graph::GraphModule& model) const {
+    const std::unique_ptr<train::BatchStream> batches = request_.test_batches();
+    return train::evaluate([&](const train::TaskBatch& batch) { return model.forward(batch.inputs); },
+                           *batches)
+        .percent();
+  }
+
+  void tickets() {
+    const TicketRounds& wanted = *request_.tickets;
+    train::TrainOptions options = request_.recipe.training.options;
+    train::TicketOptions how{.recipe = recipe_of_round(wanted.rounds),
+                             .rounds = wanted.rounds,
+                             .rewind = wanted.rewind,
+                             .step = wanted.step,
+                             .training = options};
+    const train::TicketTask task{.model = current_,
+                                 .batches =
+                                     [&](uint64_t seed) {
+                                       return request_.train_batches(train::StreamOptions::training(
+                                           options.batch, seed, options.augment));
+                                     },
+                                 .evaluate = [&](graph::GraphModule& model) { return percent_right(model); },
+                                 .description = request_.model + " " + request_.recipe.to_json(),
+                                 .inputs = score_inputs(how.recipe)};
+    std::optional<ScratchFolder> scratch;
+    if (wanted.folder.empty()) scratch.emplace("ulp_tickets");
+    run_.outcome.rounds =
+        train::find_tickets(task, how, scratch ? scratch->path() : wanted.folder,
+                            [&](int64_t round, const train::StepInfo& info, int64_t total_steps) {
+                              show({"round " + std::to_string(round), "step", info.step + 1, total_steps});
+                            });
+    current_->eval();
+    current_ = prune::bake(*current_);
+    figures_.add_state("ticket", *current_);
   }
 
   void cut() {

@@ -19,6 +19,7 @@
 #include "ulp/prune/structured/cut_recipe.h"
 #include "ulp/train/checkpointing.h"
 #include "ulp/train/task.h"
+#include "ulp/train/tickets.h"
 
 namespace ulp::app {
 
@@ -39,6 +40,16 @@ struct ULP_API PruneRecipe {
   static PruneRecipe from_json(const std::string& text);
 };
 
+/// Rounds of training, pruning and going back (train::find_tickets), by the recipe's amount in each, or to its share of all in
+/// the last.
+struct TicketRounds {
+  train::Rewind rewind = train::Rewind::weights;
+  int64_t rounds = 1;  ///< of pruning, >= 1; one more of training
+  int64_t step = 0;    ///< Rewind::weights: of the first round
+  std::filesystem::path folder =
+      {};  ///< where each round is kept and a run goes on; empty: nowhere, in the end
+};
+
 /// What `ulp prune` is asked for.
 struct PruneRequest {
   std::string model;                             ///< its name, for the tables
@@ -47,6 +58,9 @@ struct PruneRequest {
   bool finetune = false;  ///< train on by recipe.training, with recipes of several steps after each
   /// Batches to train on and to compute scores with, anew at each call; empty where nothing needs them.
   std::function<std::unique_ptr<train::BatchStream>(const train::StreamOptions& options)> train_batches = {};
+  /// Of a network with several inputs, in the place of batches: what scores by inputs and activations are computed with, each a
+  /// list of inputs.
+  std::vector<std::vector<at::Tensor>> inputs = {};
   /// Test batches, anew at each call; empty: accuracies are not measured.
   std::function<std::unique_ptr<train::BatchStream>()> test_batches = {};
   const char* unit = "image";      ///< what a sample is
@@ -61,6 +75,8 @@ struct PruneRequest {
   int threads = 0;  ///< of the engines
   /// With finetune: where training saves itself. A run that has a place for it ends at Ctrl-C with that checkpoint and nothing else.
   train::Checkpointing saving = {};
+  /// Of a recipe of weights: lottery tickets. Each round trains as recipe.training says, without losses of distillation.
+  std::optional<TicketRounds> tickets = {};
   std::function<void(const Stage& stage)> progress = {};
 };
 
@@ -73,7 +89,8 @@ struct PruneRun {
 
 /// Throws ulp::Error where the parts do, naming the layer, and Interrupted on Ctrl-C before anything was pruned, or where the run
 /// saves itself; else Ctrl-C ends the run with the network as it is then (outcome.interrupted). A run that is resumed comes to the
-/// same network bit for bit; states that the run before it measured are not in its outcome, and a note says so.
+/// same network bit for bit; states that the run before it measured are not in its outcome, and a note says so. Ctrl-C in rounds of
+/// tickets always throws Interrupted: what was done is in their folder.
 ULP_API PruneRun run_prune(const PruneRequest& request);
 
 }  // namespace ulp::app

@@ -110,6 +110,18 @@ Table sweep_table(const PruneOutcome& outcome) {
   return table;
 }
 
+Table rounds_table(const PruneOutcome& outcome) {
+  Table table{.title = "Rounds of lottery tickets",
+              .caption = "Each was trained, and pruned before the next; accuracy of LibTorch on test data.",
+              .columns = {{"round", "", Better::none, 0},
+                          {"kept", "%", Better::none, 2},
+                          {"accuracy", "%", Better::higher, 2}},
+              .rows = {}};
+  for (const train::TicketRound& round : outcome.rounds)
+    table.add_row({static_cast<double>(round.round), 100 * round.kept, round.score});
+  return table;
+}
+
 report::Report prune_report(const PruneOutcome& outcome) {
   report::Report report{.title = "ulp prune: " + outcome.model,
                         .subtitle = "Method " + outcome.method,
@@ -132,6 +144,7 @@ report::Report prune_report(const PruneOutcome& outcome) {
           {number("%.2fx", dense.one->median / last.one->median), "as fast at batch 1"});
   }
   report.tables.push_back(states_table(outcome));
+  if (!outcome.rounds.empty()) report.tables.push_back(rounds_table(outcome));
   if (!outcome.sweep.empty()) {
     report.tables.push_back(sweep_table(outcome));
     report.charts.push_back(sweep_chart(outcome));

@@ -10,6 +10,7 @@
 #include "ulp/measure/measure.h"
 #include "ulp/report/report.h"
 #include "ulp/train/evaluate.h"
+#include "ulp/train/tickets.h"
 
 namespace ulp::app {
 
@@ -43,9 +44,10 @@ struct PruneOutcome {
   std::vector<PrunedState> states;  ///< the dense network first
   std::vector<PrunedParameter> parameters;
   std::vector<SweepPoint> sweep;
-  std::vector<std::string> reasons;     ///< what was not pruned, and why
-  std::vector<std::string> notes = {};  ///< what cuts cost that no table says
-  bool interrupted = false;             ///< training was
+  std::vector<train::TicketRound> rounds = {};  ///< of lottery tickets; scores are percents of right answers
+  std::vector<std::string> reasons;             ///< what was not pruned, and why
+  std::vector<std::string> notes = {};          ///< what cuts cost that no table says
+  bool interrupted = false;                     ///< training was
   std::vector<report::Fact> settings;
 };
 
@@ -54,6 +56,8 @@ ULP_API report::Table states_table(const PruneOutcome& outcome);
 /// What was kept of each parameter.
 ULP_API report::Table parameters_table(const PruneOutcome& outcome);
 ULP_API report::Table sweep_table(const PruneOutcome& outcome);
+/// What each round of training kept and came to.
+ULP_API report::Table rounds_table(const PruneOutcome& outcome);
 
 /// All of them, charts of layers and sweep, and the reasons.
 ULP_API report::Report prune_report(const PruneOutcome& outcome);

@@ -5,13 +5,32 @@
 #include <cstdio>
 
 #include "ulp/base/error.h"
+#include "ulp/base/interrupt.h"
 #include "ulp/quant/quantize_model.h"
 
 namespace ulp::app {
 
 namespace {
 
+/// Calibrates on lists of inputs.
+QuantizedModel run_static_on_inputs(const QuantizeJob& job) {
+  QuantizedModel result;
+  const auto feed = [&](graph::GraphModule& prepared) {
+    const PollsInterrupts polls;
+    int64_t done = 0;
+    for (const std::vector<at::Tensor>& batch : job.inputs) {
+      check_interrupted();
+      prepared.forward_all(batch);
+      if (job.progress) job.progress(++done, static_cast<int64_t>(job.inputs.size()), "");
+    }
+  };
+  result.graph =
+      quant::quantize(job.captured, std::get<quant::StaticRecipe>(job.recipe.recipe), feed, &result.report);
+  return result;
+}
+
 QuantizedModel run_static(const QuantizeJob& job) {
+  if (!job.inputs.empty()) return run_static_on_inputs(job);
   const int64_t samples = std::min(job.samples, job.data->samples());
   const auto& recipe = std::get<quant::StaticRecipe>(job.recipe.recipe);
   return quantize(job.captured, recipe, *job.data, job.samples, [&](int64_t done) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "ulp/app/quantize_recipe.h"
 #include "ulp/base/export.h"
@@ -18,7 +19,9 @@ struct QuantizeJob {
   ModeRecipe recipe;                   ///< of the mode
   std::optional<SplitData> data = {};  ///< training samples; nothing for modes that need none
   int64_t samples = 1000;              ///< static: so many calibrate
-  train::Checkpointing saving = {};    ///< qat: of the training
+  /// static, in the place of data: batches of a network with several inputs, each a list of them.
+  std::vector<std::vector<at::Tensor>> inputs = {};
+  train::Checkpointing saving = {};  ///< qat: of the training
   /// So much of the work is done; `note` is short free text.
   std::function<void(int64_t done, int64_t total, const std::string& note)> progress;
 };

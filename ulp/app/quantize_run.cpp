@@ -126,15 +126,20 @@ class QuantizeRunner {
     QuantizeOutcome& outcome = run_.outcome;
     const QuantizeMode& mode = *request_.mode;
     const auto reference = request_.compare ? graph::copy_of(*request_.captured) : nullptr;
-    const QuantizedModel quantized = mode.run(
-        {.captured = request_.captured,
-         .recipe = run_.recipe,
-         .data = request_.data,
-         .samples = request_.samples,
-         .saving = request_.saving,
-         .progress = [&](int64_t done, int64_t total, const std::string& note) {
-           show({mode.verb, mode.unit != nullptr ? mode.unit : request_.data->unit, done, total, note});
-         }});
+    const QuantizedModel quantized =
+        mode.run({.captured = request_.captured,
+                  .recipe = run_.recipe,
+                  .data = request_.data,
+                  .samples = request_.samples,
+                  .inputs = request_.inputs,
+                  .saving = request_.saving,
+                  .progress = [&](int64_t done, int64_t total, const std::string& note) {
+                    show({mode.verb,
+                          mode.unit != nullptr ? mode.unit
+                          : request_.data      ? request_.data->unit
+                                               : "batch",
+                          done, total, note});
+                  }});
     outcome.quantized = quantized.report.changes;
     outcome.reasons = quantized.report.near_misses;
     LowerOptions options{.continued = request_.continued, .metadata = request_.metadata};
@@ -153,9 +158,13 @@ class QuantizeRunner {
     evaluate_float();
     outcome.accuracy = accuracy_of("evaluate quantized", *run_.plan);
     if (!reference) return;
-    if (!request_.test) fail("app.run_quantize", "expected test samples for the comparison, got none");
-    outcome.comparison = quant::compare(*reference, *quantized.graph,
-                                        {request_.test->first_inputs(request_.test->batch(kCompareSamples))});
+    if (!request_.test && request_.inputs.empty())
+      fail("app.run_quantize", "expected test samples for the comparison, got none");
+    outcome.comparison = quant::compare(
+        *reference, *quantized.graph,
+        request_.test
+            ? std::vector<at::Tensor>{request_.test->first_inputs(request_.test->batch(kCompareSamples))}
+            : request_.inputs.front());
   }
 
   const QuantizeRequest& request_;

@@ -30,9 +30,11 @@ struct QuantizeRequest {
   std::optional<SplitData> data = {};  ///< training samples; nothing where nothing needs them
   std::optional<SplitData> test = {};  ///< nothing: accuracies are not measured
   int64_t samples = 1000;              ///< to calibrate with
-  train::Checkpointing saving = {};    ///< of a mode that trains
-  bool sensitivity = false;            ///< measure each layer alone; needs data and test
-  int64_t keep_worst = 0;              ///< leave so many of the worst in float; needs both, too
+  /// Of a network with several inputs or results, in the place of data and test: batches, each a list of inputs.
+  std::vector<std::vector<at::Tensor>> inputs = {};
+  train::Checkpointing saving = {};  ///< of a mode that trains
+  bool sensitivity = false;          ///< measure each layer alone; needs data and test
+  int64_t keep_worst = 0;            ///< leave so many of the worst in float; needs both, too
   /// Leave more of them in float until the engine loses at most so many points of accuracy; needs both, and a mode that
   /// does not train.
   std::optional<double> max_drop = {};

@@ -60,7 +60,9 @@ struct Opened {
 Opened open_engine(const runtime::Plan& plan, const RunOptions& options) {
   Opened opened;
   opened.engine = std::make_shared<runtime::Engine>(
-      plan, runtime::EngineOptions{.threads = options.threads, .error_budget = options.error_budget});
+      plan, runtime::EngineOptions{.threads = options.threads,
+                                   .error_budget = options.error_budget,
+                                   .max_measuring_seconds = options.max_measuring_seconds});
   opened.inputs = opened.engine->inputs();
   return opened;
 }
@@ -83,7 +85,8 @@ Opened open(const RunOptions& options) {
     return open_engine(lower(*model.graph), options);
   }
   Opened opened;
-  opened.pieces = std::make_shared<PiecewiseModel>(lower_in_pieces(*model.graph));
+  opened.pieces = std::make_shared<PiecewiseModel>(
+      lower_in_pieces(*model.graph, {}, {.max_measuring_seconds = options.max_measuring_seconds}));
   for (const graph::Value* input : std::as_const(*model.graph).graph().inputs()) {
     runtime::TensorInfo info{.name = input->name, .shape = {}};
     for (const graph::SizeExpr& size : input->meta.value_or(graph::TensorMeta()).sizes)

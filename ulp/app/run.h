@@ -19,11 +19,12 @@ struct RunOptions {
   /// Where inputs come from: a safetensors file with a tensor per input, by name (one tensor for one input
   /// may have any name); else the first test images of a data set; else normal random numbers (seed 0).
   std::string input = {}, data = {};
-  int64_t count = 1;             ///< images or random items
-  bool allow_nonfinite = false;  ///< accept NaN and inf in `input`
-  int threads = 0;               ///< 0: one per core
-  double error_budget = 0;       ///< see runtime::EngineOptions
-  ModelSpec script_spec = {};    ///< what a TorchScript file does not say
+  int64_t count = 1;                 ///< images or random items
+  bool allow_nonfinite = false;      ///< accept NaN and inf in `input`
+  int threads = 0;                   ///< 0: one per core
+  double error_budget = 0;           ///< see runtime::EngineOptions
+  double max_measuring_seconds = 5;  ///< of engines, see runtime::EngineOptions
+  ModelSpec script_spec = {};        ///< what a TorchScript file does not say
 };
 
 struct RunOutput {

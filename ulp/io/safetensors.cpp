@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <unordered_map>
 
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
 #include "ulp/base/safetensors.h"
+#include "ulp/io/graph_file.h"
 #include "ulp/libtorch/safetensors_tensor.h"
 
 namespace ulp::io {
@@ -173,8 +175,45 @@ LoadReport assign_state(torch::nn::Module& model, const NamedTensors& tensors, b
   return report;
 }
 
+namespace {
+
+/// Constants of a graph are no state of the module that it was captured from.
+NamedTensors without_constants(const TensorFile& file, const torch::nn::Module& model,
+                               const std::filesystem::path& path) {
+  std::set<std::string> constants;
+  try {
+    const nlohmann::json graph = parse_json(file.metadata.at(kGraphKey));
+    for (const auto& one : graph.at("attributes")) {
+      if (one.at("kind") == "constant") constants.insert(one.at("name").get<std::string>());
+    }
+  } catch (const nlohmann::json::exception& error) {
+    fail_file("io.load_model", "the graph in '", path.string(), "' is not readable: ", error.what());
+  }
+  for (const auto& [name, tensor] : named_state(model)) constants.erase(name);
+  NamedTensors state;
+  for (const auto& [name, tensor] : file.tensors) {
+    if (!constants.contains(name)) state.emplace_back(name, tensor);
+  }
+  return state;
+}
+
+LoadReport load_graph_state(const TensorFile& file, torch::nn::Module& model, bool strict,
+                            const std::filesystem::path& path) {
+  const NamedTensors state = without_constants(file, model, path);
+  try {
+    return assign_state(model, state, strict, path.string());
+  } catch (const FileError& error) {
+    throw FileError(
+        std::string(error.what()) +
+        "; the file holds a captured model, which load_graph() reads with the tensors that it has");
+  }
+}
+
+}  // namespace
+
 LoadReport load_model(const std::filesystem::path& path, torch::nn::Module& model, bool strict) {
   TensorFile file = load_tensors(path);
+  if (file.metadata.contains(kGraphKey)) return load_graph_state(file, model, strict, path);
   if (file.metadata.count("ulp.checkpoint") == 0)
     return assign_state(model, file.tensors, strict, path.string());
   const std::string prefix = "model.";

@@ -65,7 +65,8 @@ struct ULP_API LoadReport {
 };
 
 /// Copies the file's tensors into the model's, converting between floating dtypes (and counters from any);
-/// reads a checkpoint's model part too. With `strict` any difference throws FileError and the model is
+/// reads a checkpoint's model part too, and the parameters and buffers of a file of save_graph(), whose constants are no state of
+/// a module. With `strict` any difference throws FileError and the model is
 /// untouched; without, what fits is copied and the rest is reported.
 ULP_API LoadReport load_model(const std::filesystem::path& path, torch::nn::Module& model,
                               bool strict = true);

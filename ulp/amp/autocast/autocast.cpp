@@ -42,9 +42,15 @@ bool has_lstm(c10::ScalarType dtype) {
   }
 }
 
+/// has_lstm(), asked once for each dtype.
+bool trains_lstm(c10::ScalarType dtype) {
+  static const bool bf16 = has_lstm(c10::kBFloat16), fp16 = has_lstm(c10::kHalf);
+  return dtype == c10::kBFloat16 ? bf16 : fp16;
+}
+
 OpPolicy make_exceptions(c10::ScalarType dtype) {
   OpPolicy policy;
-  if (!has_lstm(dtype)) policy.set("aten::mkldnn_rnn_layer", Cast::fp32);
+  if (!trains_lstm(dtype)) policy.set(kLstmLayerOp, Cast::fp32);
   if (computes_wide(dtype)) {
     for (const char* op : wide_products()) policy.set(op, Cast::lower_precision);
   }
@@ -60,6 +66,11 @@ const OpPolicy* exceptions(c10::DeviceType device, c10::ScalarType dtype) {
   static const OpPolicy bf16 = make_exceptions(c10::kBFloat16), fp16 = make_exceptions(c10::kHalf);
   const OpPolicy& policy = dtype == c10::kBFloat16 ? bf16 : fp16;
   return policy.rules().empty() ? nullptr : &policy;
+}
+
+/// Whether LSTM layers run in fp32 where a policy casts them to the dtype.
+bool needs_wide_lstm(c10::DeviceType device, c10::ScalarType dtype, PolicyUse use) {
+  return use == PolicyUse::lists && device == c10::kCPU && !trains_lstm(dtype);
 }
 
 }  // namespace
@@ -78,7 +89,7 @@ Autocast Autocast::as_given(c10::DeviceType device, c10::ScalarType dtype) {
 Autocast::Autocast(c10::DeviceType device, c10::ScalarType dtype, bool libtorch, const OpPolicy* policy,
                    PolicyUse use)
     : device_(checked(device, dtype)),
-      policy_(std::make_unique<PolicyScope>(device, dtype, policy, use)),
+      policy_(std::make_unique<PolicyScope>(device, dtype, policy, use, needs_wide_lstm(device, dtype, use))),
       previous_dtype_(at::autocast::get_autocast_dtype(device)),
       previous_enabled_(at::autocast::is_autocast_enabled(device)),
       previous_cache_enabled_(at::autocast::is_autocast_cache_enabled()) {

@@ -257,7 +257,8 @@ size_t slot_of(const std::string& target) {
   return Ops::instance().slot(target);
 }
 
-PolicyScope::PolicyScope(c10::DeviceType device, c10::ScalarType dtype, const OpPolicy* policy, PolicyUse use)
+PolicyScope::PolicyScope(c10::DeviceType device, c10::ScalarType dtype, const OpPolicy* policy, PolicyUse use,
+                         bool wide_lstm)
     : previous_included_(c10::impl::tls_is_dispatch_key_included(kKey)),
       previous_excluded_(c10::impl::tls_is_dispatch_key_excluded(kKey)) {
   const size_t index = index_of(device).value();
@@ -267,6 +268,9 @@ PolicyScope::PolicyScope(c10::DeviceType device, c10::ScalarType dtype, const Op
   auto policies = previous_ ? std::make_shared<ActivePolicies>(static_cast<const ActivePolicies&>(*previous_))
                             : std::make_shared<ActivePolicies>();
   policies->devices[index] = policy ? Active{true, policy->by_slot_, dtype, use} : Active{};
+  std::vector<Cast>& rules = policies->devices[index].rules;
+  const auto lstm = wide_lstm ? Ops::instance().find(kLstmLayerOp) : std::nullopt;
+  if (lstm && *lstm < rules.size() && rules[*lstm] == Cast::lower_precision) rules[*lstm] = Cast::fp32;
   libtorch::set_autocast_policies(std::move(policies));
   if (!policy) return;
   c10::impl::tls_set_dispatch_key_included(kKey, true);

@@ -47,11 +47,15 @@ enum class PolicyUse : uint8_t {
   as_given  ///< nothing is cast: products that it lists are computed as wide_product() does where their operands are halves
 };
 
-/// While it lives, `policy` (or none, if null) decides about operations on `device` of this thread. Nests.
+/// What an LSTM layer is on the CPU where oneDNN computes it.
+inline constexpr const char* kLstmLayerOp = "aten::mkldnn_rnn_layer";
+
+/// While it lives, `policy` (or none, if null) decides about operations on `device` of this thread. Nests. `wide_lstm`: LSTM layers
+/// that it casts to `dtype` run in fp32.
 class PolicyScope {
  public:
   PolicyScope(c10::DeviceType device, c10::ScalarType dtype, const OpPolicy* policy,
-              PolicyUse use = PolicyUse::lists);
+              PolicyUse use = PolicyUse::lists, bool wide_lstm = false);
   ~PolicyScope();
   PolicyScope(const PolicyScope&) = delete;
   PolicyScope& operator=(const PolicyScope&) = delete;
