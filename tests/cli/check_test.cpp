@@ -117,10 +117,11 @@ TEST_F(Check, FilesOfSaveGraphAreModelsOfEveryCommand) {
       "prune graph.safetensors --data data --target sparsity=0.5 --test 0 --no-latency --out gp.safetensors");
   expect_done("train --init graph.safetensors --data data --max-steps 2 --batch 16 --out gt.safetensors");
   expect_done(
-      "distill m.safetensors --student graph.safetensors --data data --max-steps 2 --batch 16 --out "
+      "distill m.safetensors --student graph.safetensors --data data --no-latency --max-steps 2 --batch 16 "
+      "--out "
       "gs.safetensors");
   expect_done("bench graph.safetensors --rounds 1 --batch 1 --json");
-  expect_done("roofline graph.safetensors --json");
+  expect_done("roofline graph.safetensors --quick --runs 1 --json");
   expect_done("memory graph.safetensors --batch 4 --json");
   expect_done("check graph.safetensors --for engine,onnx");
   EXPECT_NE(expect_done("inspect graph.safetensors").find("captured model"), std::string::npos);
