@@ -63,6 +63,16 @@ void check_fits_onnx(const QuantizeFlags& flags, const quant::AnyRecipe& recipe)
     throw CLI::ValidationError("--out", "an ONNX file holds 8 and 4 bits, got a binary network");
 }
 
+/// --bits is a flag of --explain, and the short name of --weight-bits.
+void add_bits(int64_t bits, const app::QuantizeMode& mode, nlohmann::json& given) {
+  if (!std::holds_alternative<quant::WeightOnlyRecipe>(mode.default_recipe().recipe))
+    throw CLI::ValidationError(std::string("--bits is for --explain and --mode weight-only, got --mode ") +
+                               mode.name);
+  if (given.contains("bits") && given["bits"] != bits)
+    throw CLI::ValidationError("--bits and --weight-bits are one, got two numbers");
+  given["bits"] = bits;
+}
+
 /// The mode of --mode, else the recipe's, else the first; --recipe, else the mode's own; flags over both.
 Plan make_plan(const QuantizeFlags& flags) {
   std::optional<app::ModeRecipe> recipe;
@@ -72,7 +82,9 @@ Plan make_plan(const QuantizeFlags& flags) {
                                                       : app::quantize_modes().front();
   const auto own = [&] { return recipe ? app::recipe_for(mode, std::move(*recipe)) : mode.default_recipe(); };
   Plan plan{mode, in_recipe(flags.recipe, own)};
-  put_over(flags.fields.given(mode.name), plan.recipe);
+  nlohmann::json given = flags.fields.given(mode.name);
+  if (flags.explain.bits_given()) add_bits(flags.explain.bits, mode, given);
+  put_over(given, plan.recipe);
   as_usage([&] { in_recipe(flags.recipe, [&] { plan.recipe.validate(); }); });
   return plan;
 }
@@ -141,7 +153,8 @@ std::vector<report::Fact> settings(const QuantizeFlags& flags, const app::Quanti
   if (std::holds_alternative<quant::QatRecipe>(recipe.recipe)) {
     facts.push_back({"epochs", std::to_string(recipe.training.options.epochs)});
     facts.push_back({"seed", std::to_string(recipe.training.options.seed)});
-  } else if (std::holds_alternative<quant::StaticRecipe>(recipe.recipe)) {
+  } else if (app::needs_data(app::mode_of(recipe.recipe), recipe.recipe)) {
+    if (!flags.calibration.empty()) facts.push_back({"calibration", flags.calibration});
     facts.push_back({"calibration samples", std::to_string(flags.samples)});
   }
   return facts;
@@ -174,7 +187,7 @@ app::SplitData trial_of(const QuantizeFlags& flags, const app::LoadedModel& mode
 }
 
 /// The same; nothing where nobody asked for data, and those there are do not fit.
-std::optional<app::SplitData> trial_if_any(const QuantizeFlags& flags, const app::QuantizeMode& mode,
+std::optional<app::SplitData> trial_if_any(const QuantizeFlags& flags, bool needs_data,
                                            const app::LoadedModel& model) {
   if (flags.test == 0) return std::nullopt;
   try {
@@ -182,7 +195,7 @@ std::optional<app::SplitData> trial_if_any(const QuantizeFlags& flags, const app
   } catch (const Interrupted&) {
     throw;
   } catch (const Error& error) {
-    if (mode.needs_data || flags.data_given || flags.compare) throw;
+    if (needs_data || flags.data_given || flags.compare) throw;
     std::cerr << "note: accuracies are not compared, since no --data is given and " << flags.data
               << " does not fit: " << printable(error.what()) << '\n';
     return std::nullopt;
@@ -190,14 +203,20 @@ std::optional<app::SplitData> trial_if_any(const QuantizeFlags& flags, const app
 }
 
 /// What calibrates, trains or is looked at for the sensitivity; labels are looked at by the latter two.
-std::optional<app::SplitData> samples_for(const QuantizeFlags& flags, const app::QuantizeMode& mode,
+std::optional<app::SplitData> samples_for(const QuantizeFlags& flags, const Plan& plan,
                                           const app::LoadedModel& model) {
   const bool scored = flags.sensitivity || flags.keep_worst > 0 || flags.max_drop;
-  if (!mode.needs_data && !scored) return std::nullopt;
+  if (!app::needs_data(plan.mode, plan.recipe.recipe) && !scored) {
+    if (!flags.calibration.empty())
+      throw CLI::ValidationError(
+          std::string("--calibration is for modes and methods with data, got --mode ") + plan.mode.name);
+    return std::nullopt;
+  }
+  const std::string& name = flags.calibration.empty() ? flags.data : flags.calibration;
   app::expect_sample_input(*model.graph, flags.model);
-  if (!mode.trains && !scored) return app::load_samples(flags.data, model.spec);
+  if (!plan.mode.trains && !scored) return app::load_samples(name, model.spec);
   app::expect_logits(*model.graph, flags.model);
-  return app::load_split(flags.data, io::Split::train, model.spec);
+  return app::load_split(name, io::Split::train, model.spec);
 }
 
 /// Samples of several inputs have no labels, so nothing can be trained or judged with them.
@@ -219,10 +238,12 @@ app::QuantizeRun quantize(const QuantizeFlags& flags, const Plan& plan) {
   if (!flags.out.empty()) app::expect_engine_inputs(*model.graph, flags.model);
   if (is_onnx(flags)) app::exchange_files.functions(kQuantizeWhere).check_onnx(*model.graph);
   if (flags.keep_zeros) prune::mask_zeros(*model.graph);
-  const std::optional<app::NamedInputs> named = app::load_named_inputs(flags.data, *model.graph);
+  const bool needs_data = app::needs_data(mode, plan.recipe.recipe);
+  const std::string& samples_name = flags.calibration.empty() ? flags.data : flags.calibration;
+  const std::optional<app::NamedInputs> named = app::load_named_inputs(samples_name, *model.graph);
   if (named) expect_no_labels_needed(flags, mode);
-  const std::optional<app::SplitData> data = named ? std::nullopt : samples_for(flags, mode, model);
-  const std::optional<app::SplitData> test = named ? std::nullopt : trial_if_any(flags, mode, model);
+  const std::optional<app::SplitData> data = named ? std::nullopt : samples_for(flags, plan, model);
+  const std::optional<app::SplitData> test = named ? std::nullopt : trial_if_any(flags, needs_data, model);
   StageBars bars;
   return app::run_quantize(
       {.model = model.spec.name,
@@ -275,6 +296,8 @@ void add_quantize(CLI::App& app) {
                   "  ulp quantize model.safetensors --sensitivity\n"
                   "  ulp quantize model.safetensors --keep-worst 2 --compare --out q.ulp\n"
                   "  ulp quantize lstm.safetensors --mode dynamic --data book.txt --out lstm.ulp\n"
+                  "  ulp quantize gpt2.safetensors --mode weight-only --method gptq --group 128 --act-order "
+                  "--data book.txt --out gpt2.ulp\n"
                   "  ulp quantize --explain \"1.5,-2;0.3,4\" --bits 4 --signed --symmetric --restricted\n",
                   *flags);
   say_threads_follow(*command);

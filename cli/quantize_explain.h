@@ -18,10 +18,12 @@ struct ExplainFlags {
   std::string format;
   std::vector<double> clip;
   CLI::Option* explain = nullptr;
+  CLI::Option* bits_option = nullptr;
 
   void add_to(CLI::App& command);
   /// --explain was given.
   bool asked() const { return explain->count() > 0; }
+  bool bits_given() const { return bits_option->count() > 0; }
   void run(const CommonFlags& common) const;
 };
 

@@ -42,6 +42,7 @@ void add_recipe_options(CLI::App& command, RecipeFlags& flags) {
 }  // namespace
 
 void QuantizeFlags::check() const {
+  if (model.empty() && explain.bits_given()) throw CLI::ValidationError("--bits needs --explain, or a model");
   if (model.empty()) throw CLI::RequiredError("model");
   if (out.empty() && !sensitivity) throw CLI::RequiredError("--out");
   if (out.empty() && compare)
@@ -91,6 +92,9 @@ void add_quantize_flags(CLI::App& command, QuantizeFlags& flags) {
       ->default_str(std::string("the recipe's, else ") + app::quantize_modes().front().name);
   command.add_option("--recipe", flags.recipe, recipe_help());
   add_any_data_option(command, flags.data);
+  command.add_option(
+      "--calibration", flags.calibration,
+      "Data to calibrate or train with, as --data takes it (default: the training part of --data)");
   command.add_option("--samples", flags.samples, "Training samples to calibrate with")
       ->check(positive())
       ->capture_default_str();

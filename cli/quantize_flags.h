@@ -19,6 +19,7 @@ struct QuantizeFlags : CommonFlags {
   std::string model, out, recipe, report, save_recipe, continued;
   std::string mode;  ///< empty: what the recipe is for
   std::string data = "fashion-mnist";
+  std::string calibration;  ///< empty: the training part of `data`
   bool data_given = false;
   int64_t samples = 1000, test = 1000, keep_worst = 0;
   std::optional<double> max_drop = {};

@@ -51,6 +51,32 @@ TEST(QuantizeModes, EveryModeOfTheTableQuantizes) {
   EXPECT_ERROR(find_quantize_mode("magic"), "static, qat, dynamic, weight-only");
 }
 
+TEST(QuantizeModes, WeightOnlyTakesDataWhereItsMethodDoes) {
+  const QuantizeMode& mode = find_quantize_mode("weight-only");
+  ModeRecipe recipe = mode.default_recipe();
+  EXPECT_FALSE(needs_data(mode, recipe.recipe));
+  EXPECT_TRUE(needs_data(find_quantize_mode("static"), quant::Recipe::x86_int8()));
+  std::get<quant::WeightOnlyRecipe>(recipe.recipe).method = quant::WeightMethod::gptq;
+  EXPECT_TRUE(needs_data(mode, recipe.recipe));
+  EXPECT_EQ(ModeRecipe::from_json(recipe.to_json()).to_json(), recipe.to_json());
+  const auto model = small_model();
+  int64_t last = 0, expected = -1;
+  const auto run = [&](const std::optional<SplitData>& data) {
+    return mode.run({.captured = captured(*model),
+                     .recipe = recipe,
+                     .data = data,
+                     .samples = 48,
+                     .progress = [&](int64_t done, int64_t total, const std::string&) {
+                       EXPECT_GT(done, last);
+                       last = done;
+                       expected = total;
+                     }});
+  };
+  EXPECT_FALSE(run(SplitData(bars())).report.changes.empty());
+  EXPECT_EQ(last, expected);
+  EXPECT_ERROR(run(std::nullopt), "expected calibration samples for the method gptq");
+}
+
 TEST(QuantizeQat, TrainsTheModelAndIsRepeatable) {
   const io::ImageDataset data = bars();
   at::Tensor logits;

@@ -1,8 +1,9 @@
-// The sample of docs/weight-only.md: a graph whose weights become 4 bits.
+// The samples of docs/weight-only.md: a graph whose weights become 4 bits.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "in_temporary_folder.h"
+#include "weight-only/gptq.includes.h"
 #include "weight-only/weights.includes.h"
 
 namespace {
@@ -15,6 +16,17 @@ TEST(WeightOnlyPage, TheFileIsSmall) {
   auto captured = ulp::capture(model, {torch::randn({2, 256})});
 #include "weight-only/weights.inc"
   EXPECT_LT(std::filesystem::file_size("bert-int4.ulp"), 2u * 256 * 256) << "fp32 takes twice four bytes";
+}
+
+TEST(WeightOnlyPage, GptqTellsTheErrorOfEachLayer) {
+  torch::manual_seed(1);
+  torch::nn::Sequential model(torch::nn::Linear(256, 128), torch::nn::ReLU(), torch::nn::Linear(128, 64));
+  model->eval();
+  const std::vector<at::Tensor> calibration = {torch::randn({200, 256}), torch::randn({150, 256})};
+  auto captured = ulp::capture(model, {calibration[0]});
+#include "weight-only/gptq.inc"
+  ASSERT_EQ(errors.size(), 2u);
+  EXPECT_LT(errors[1].error, errors[1].plain_error);
 }
 
 }  // namespace

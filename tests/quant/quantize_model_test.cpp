@@ -106,7 +106,7 @@ TEST(AnyRecipe, RefusesOtherJsonByTheField) {
   EXPECT_SAYS(error(R"({"type": "ulp.quant.DynamicRecipe", "version": 1, "ops": ["conv2d"]})"),
               "expected ops of linear, lstm or gru, got 'conv2d'");
   EXPECT_SAYS(error(R"({"type": "ulp.quant.WeightOnlyRecipe", "version": 1, "bits": 5})"),
-              "bits 8 or 4, got 5");
+              "bits 8, 4, 3 or 2, got 5");
   EXPECT_SAYS(error(R"({"type": "ulp.quant.QatRecipe", "version": 1, "learned": "all"})"),
               "expected none, scale or scale_and_zero_point in 'learned'");
   EXPECT_SAYS(error(R"({"type": "ulp.quant.QatRecipe", "version": 1, "freeze_observers_after": 2})"),

@@ -85,13 +85,21 @@ TEST(WeightRecipe, SaysBitsGroupsAndZeroPoints) {
   EXPECT_EQ(options.skip_modules, recipe.skip_modules);
   recipe.weight.scheme = Recipe::x86_int8().weight.scheme;
   EXPECT_EQ(weight_options(recipe).bits, 8);
+  for (const WeightOptions& own :
+       {WeightOptions{.bits = 3, .group = 16}, WeightOptions{.bits = 2, .group = 8, .affine = true},
+        WeightOptions{.bits = 4, .group = -1}, WeightOptions{.bits = 3, .group = -1, .affine = true}}) {
+    recipe.weight.scheme = own.scheme();
+    WeightOptions read = weight_options(recipe);
+    read.skip_modules.clear();
+    EXPECT_EQ(read, own) << own.scheme().to_string();
+  }
 }
 
 TEST(WeightRecipe, WhatItCannotSayIsRefused) {
   EXPECT_ERROR(weight_options(Recipe::x86_int8()), "got one of x86_int8");
   Recipe recipe = Recipe::weight_only();
-  recipe.weight.scheme.bits = 3;
-  EXPECT_ERROR(weight_options(recipe), "got s3 symmetric restricted");
+  recipe.weight.scheme.bits = 5;
+  EXPECT_ERROR(weight_options(recipe), "got s5 symmetric restricted");
   recipe = Recipe::weight_only();
   recipe.weight.observer = ObserverKind::mse;
   EXPECT_ERROR(weight_options(recipe), "other fields");
@@ -107,7 +115,8 @@ TEST(QuantizeWeights, LayersReadExactlyTheQuantizedNumbers) {
   const at::NoGradGuard no_grad;
   const auto captured = captured_bert(64, 96);
   for (const WeightOptions& options :
-       {WeightOptions{}, WeightOptions{.bits = 4}, WeightOptions{.bits = 4, .group = 22, .affine = true}}) {
+       {WeightOptions{}, WeightOptions{.bits = 4}, WeightOptions{.bits = 4, .group = 22, .affine = true},
+        WeightOptions{.bits = 4, .group = -1}}) {
     graph::PassReport report;
     const auto quantized = quantize_weights(captured, options, &report);
     quantized->graph().verify();
@@ -122,7 +131,7 @@ TEST(QuantizeWeights, LayersReadExactlyTheQuantizedNumbers) {
       const at::Tensor weight =
           captured->graph().find_attribute(name.substr(0, name.size() - 6))->tensor.detach();
       Scheme scheme{.bits = options.bits, .granularity = PerChannel{0}};
-      if (options.bits == 4) scheme.granularity = PerGroup{options.group};
+      if (options.bits == 4 && options.group > 0) scheme.granularity = PerGroup{options.group};
       if (!options.affine) {
         scheme.is_signed = true;
         scheme.mapping = Mapping::symmetric;
@@ -136,6 +145,26 @@ TEST(QuantizeWeights, LayersReadExactlyTheQuantizedNumbers) {
       ++seen;
     }
     EXPECT_EQ(seen, 15);
+  }
+}
+
+TEST(QuantizeWeights, TwoAndThreeBitsLieInCodesOfFour) {
+  const at::NoGradGuard no_grad;
+  torch::nn::Linear layer(24, 6);
+  const auto captured = capture(layer, {torch::randn({2, 24})});
+  for (const int64_t bits : {2, 3}) {
+    for (const bool affine : {false, true}) {
+      const WeightOptions options{.bits = bits, .group = 8, .affine = affine};
+      const auto quantized = quantize_weights(captured, options);
+      const auto buffers = quantized->named_buffers();
+      const std::optional<at::Tensor> zero =
+          affine ? std::optional(buffers["weight.zero_point"]) : std::nullopt;
+      const at::Tensor values = dequantize_weight(buffers["weight.int4"], buffers["weight.scale"], zero, 24);
+      EXPECT_TRUE(values.equal(
+          quantize_dequantize(layer->weight.detach(), qparams_of(layer->weight, options.scheme()))));
+      const at::Tensor steps = values.view({6, 3, 8}) / buffers["weight.scale"].unsqueeze(2);
+      EXPECT_LT((steps.amax(2) - steps.amin(2)).max().item<float>(), static_cast<float>(1 << bits) - 0.5F);
+    }
   }
 }
 
@@ -237,7 +266,7 @@ TEST(QuantizeWeights, SkipsAndRefuses) {
   EXPECT_EQ(report.changes.size(), 2U);
   EXPECT_EQ(report.near_misses.size(), 12U);
   EXPECT_THROW(quantize_weights(nullptr), Error);
-  EXPECT_THROW(quantize_weights(captured_bert(64, 96), {.bits = 3}), Error);
+  EXPECT_THROW(quantize_weights(captured_bert(64, 96), {.bits = 5}), Error);
   EXPECT_THROW(quantize_weights(captured_bert(64, 96), {.bits = 4, .group = 7}), Error);
   EXPECT_THROW(quantize_weights(captured_bert(64, 96), {.affine = true}), Error);
   EXPECT_THROW(quantize_weights(captured_bert(64, 96), {.skip_modules = {"nowhere"}}), Error);

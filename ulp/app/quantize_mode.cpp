@@ -7,10 +7,13 @@
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/quant/quantize_model.h"
+#include "ulp/quant/weights/calibrated_weights.h"
 
 namespace ulp::app {
 
 namespace {
+
+constexpr int64_t kWeightBatch = 100;
 
 /// Calibrates on lists of inputs.
 QuantizedModel run_static_on_inputs(const QuantizeJob& job) {
@@ -56,6 +59,37 @@ quant::AnyRecipe qat_recipe(const quant::Recipe& tensors) {
   return recipe;
 }
 
+/// Layers that are done are counted, and for each of them the samples that have passed.
+QuantizedModel run_weight_only(const QuantizeJob& job) {
+  QuantizedModel result;
+  const auto& recipe = std::get<quant::WeightOnlyRecipe>(job.recipe.recipe);
+  if (recipe.method == quant::WeightMethod::rtn) {
+    result.graph = quant::quantize_weights(job.captured, recipe, &result.report);
+    return result;
+  }
+  if (!job.data && job.inputs.empty())
+    fail("app.quantize", "expected calibration samples for the method ", word_of(recipe.method));
+  const PollsInterrupts polls;
+  const auto data = [&](const quant::RunBatch& run) {
+    for (const std::vector<at::Tensor>& batch : job.inputs) {
+      check_interrupted();
+      run(batch);
+    }
+    if (!job.data) return;
+    const auto batches = job.data->first(job.samples).stream({.batch = job.data->batch(kWeightBatch)});
+    while (const auto batch = batches->next()) {
+      check_interrupted();
+      run({batch->inputs});
+    }
+  };
+  const auto on_layer = [&](int64_t done, int64_t total, const std::string& layer) {
+    check_interrupted();
+    if (job.progress && done > 0) job.progress(done, total, layer);
+  };
+  result.graph = quant::quantize_weights(job.captured, recipe, data, &result.report, nullptr, on_layer);
+  return result;
+}
+
 QuantizedModel run_without_data(const QuantizeJob& job) {
   QuantizedModel result;
   result.graph = quant::quantize(job.captured, job.recipe.recipe, {}, &result.report);
@@ -95,7 +129,9 @@ const std::array kModes = {
                  },
                  .run = run_without_data},
     QuantizeMode{.name = "weight-only",
-                 .summary = "linear layers and embeddings keep weights of 4 bits, or 8; needs no data",
+                 .summary =
+                     "linear layers and embeddings keep weights of 4 bits, or 8, 3 or 2; needs no data but "
+                     "for --method gptq and awq",
                  .needs_data = false,
                  .trains = false,
                  .verb = "quantizing",
@@ -104,9 +140,14 @@ const std::array kModes = {
                  .from_tensors = [](const quant::Recipe& tensors) -> quant::AnyRecipe {
                    return quant::weight_options(tensors);
                  },
-                 .run = run_without_data}};
+                 .run = run_weight_only}};
 
 }  // namespace
+
+bool needs_data(const QuantizeMode& mode, const quant::AnyRecipe& recipe) {
+  const auto* weights = std::get_if<quant::WeightOnlyRecipe>(&recipe);
+  return mode.needs_data || (weights != nullptr && weights->method != quant::WeightMethod::rtn);
+}
 
 std::span<const QuantizeMode> quantize_modes() {
   return kModes;

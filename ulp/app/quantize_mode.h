@@ -18,8 +18,8 @@ struct QuantizeJob {
   std::shared_ptr<graph::GraphModule> captured;
   ModeRecipe recipe;                   ///< of the mode
   std::optional<SplitData> data = {};  ///< training samples; nothing for modes that need none
-  int64_t samples = 1000;              ///< static: so many calibrate
-  /// static, in the place of data: batches of a network with several inputs, each a list of them.
+  int64_t samples = 1000;              ///< so many calibrate
+  /// static and weight-only, in the place of data: batches of a network with several inputs, each a list of them.
   std::vector<std::vector<at::Tensor>> inputs = {};
   train::Checkpointing saving = {};  ///< qat: of the training
   /// So much of the work is done; `note` is short free text.
@@ -30,7 +30,7 @@ struct QuantizeJob {
 struct QuantizeMode {
   const char* name;
   const char* summary;
-  bool needs_data;
+  bool needs_data;   ///< whatever the recipe says; see needs_data()
   bool trains;       ///< may save itself and be resumed
   const char* verb;  ///< what its progress is called
   const char* unit;  ///< what its progress counts; null: samples
@@ -41,6 +41,8 @@ struct QuantizeMode {
   QuantizedModel (*run)(const QuantizeJob& job);
 };
 
+/// Whether the mode looks at data with this recipe: weight-only does by gptq and awq.
+ULP_API bool needs_data(const QuantizeMode& mode, const quant::AnyRecipe& recipe);
 /// Every mode there is, the default one first.
 ULP_API std::span<const QuantizeMode> quantize_modes();
 /// The mode that a recipe is for; of tensors with the backend weight_only, weight-only, and with binary, qat.

@@ -35,13 +35,19 @@ ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph
 ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
                                                      const QatRecipe& recipe, const Train& train,
                                                      graph::PassReport* report = nullptr);
-/// The same for modes that need no data.
+/// The same without data.
 ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
                                                      const DynamicRecipe& recipe,
                                                      graph::PassReport* report = nullptr);
-/// The same of weights alone.
+/// The same of weights alone, of the method rtn.
 ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
                                                      const WeightOnlyRecipe& recipe,
+                                                     graph::PassReport* report = nullptr);
+/// The same of any method. `calibrate` runs batches through the float model; it is called once, and with
+/// WeightOnlyRecipe::recompute once for each input of layers. For rtn it is not called.
+ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
+                                                     const WeightOnlyRecipe& recipe,
+                                                     const Calibrate& calibrate,
                                                      graph::PassReport* report = nullptr);
 /// The same for a recipe of any mode, as read from a file. `feed` calibrates, or trains the QatModule that it
 /// gets; modes that need no data do not call it.

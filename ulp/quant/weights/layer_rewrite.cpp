@@ -48,33 +48,44 @@ void copy_narrow_parameters(Graph& graph) {
 
 }  // namespace
 
-std::shared_ptr<graph::GraphModule> rewrite_layers(const std::shared_ptr<graph::GraphModule>& captured,
-                                                   const LayerRewrite& how, graph::PassReport* report) {
+std::shared_ptr<Graph> layers_graph(const std::shared_ptr<graph::GraphModule>& captured,
+                                    const LayerRewrite& how) {
   if (!captured) fail(how.where, "expected a captured model, got null");
   const std::shared_ptr<Graph> graph = captured->graph().clone();
-  graph::PassReport result;
-  result.pass = how.pass;
   for (const auto pass :
        {graph::fold_masks, graph::canonicalize, graph::strip_training, graph::fold_batch_norm})
     pass(*graph);
   if (how.products) graph::products_as_linear(*graph);
   graph::store_transposes(*graph);
   check_skip_patterns(how.where, *graph, how.skip_modules);
-  std::vector<Node*> layers;  // rewriting adds nodes
-  for (const auto& node : graph->nodes()) {
+  return graph;
+}
+
+std::vector<Node*> layers_of(const Graph& graph, const LayerRewrite& how, std::vector<std::string>& refused) {
+  std::vector<Node*> layers;
+  for (const auto& node : graph.nodes()) {
     const auto is_op = [&](const std::string& op) { return node->is(op); };
-    if (std::ranges::any_of(how.ops, is_op)) layers.push_back(node.get());
-  }
-  for (Node* layer : layers) {
-    const std::string name = graph::label(*layer);  // rewriting takes the op away that it follows from
-    const bool skipped = is_skipped(*layer, how.skip_modules);
-    const std::string why = skipped ? "skipped by name" : how.refusal(*graph, *layer);
-    if (!why.empty()) {
-      result.near_misses.push_back(name + " stays in float: " + why);
-      continue;
+    if (std::ranges::none_of(how.ops, is_op)) continue;
+    const std::string why =
+        is_skipped(*node, how.skip_modules) ? "skipped by name" : how.refusal(graph, *node);
+    if (why.empty()) {
+      layers.push_back(node.get());
+    } else {
+      refused.push_back(graph::label(*node) + " stays in float: " + why);
     }
+  }
+  return layers;
+}
+
+std::shared_ptr<graph::GraphModule> rewrite_layers(const std::shared_ptr<Graph>& graph,
+                                                   const LayerRewrite& how, graph::PassReport* report) {
+  graph::PassReport result;
+  result.pass = how.pass;
+  for (Node* layer : layers_of(*graph, how, result.near_misses)) {
+    // Rewriting takes the op away that the label follows from.
+    const std::string name = graph::label(*layer), remark = how.remark ? how.remark(*layer) : "";
     how.rewrite(*graph, layer);
-    result.changes.push_back(name + " " + how.done);
+    result.changes.push_back(name + " " + how.done + remark);
   }
   if (result.changes.empty()) {
     fail(how.where, "expected at least one ", how.wanted, " with a stored weight, got none",
@@ -86,6 +97,11 @@ std::shared_ptr<graph::GraphModule> rewrite_layers(const std::shared_ptr<graph::
   module->eval();
   if (report) *report = std::move(result);
   return module;
+}
+
+std::shared_ptr<graph::GraphModule> rewrite_layers(const std::shared_ptr<graph::GraphModule>& captured,
+                                                   const LayerRewrite& how, graph::PassReport* report) {
+  return rewrite_layers(layers_graph(captured, how), how, report);
 }
 
 }  // namespace ulp::quant

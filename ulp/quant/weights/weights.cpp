@@ -5,8 +5,8 @@
 #include "ulp/base/error.h"
 #include "ulp/base/recipe_file.h"
 #include "ulp/quant/recipe.h"
-#include "ulp/quant/scheme/round_trip.h"
 #include "ulp/quant/weights/layer_rewrite.h"
+#include "ulp/quant/weights/plain_codes.h"
 #include "ulp/quant/weights/weight_coder.h"
 
 namespace ulp::quant {
@@ -16,30 +16,7 @@ using graph::Graph;
 using graph::Node;
 
 constexpr const char* kQuantizeWeightsWhere = "quant.quantize_weights";
-constexpr int kWeightRecipeVersion = 1;
-
-/// Codes of 4 bits [rows, columns] -> two in a byte [rows, groups, size / 2]; what pads the last group is
-/// zero.
-at::Tensor pack(const at::Tensor& codes, const WeightOnlyRecipe& options) {
-  const int64_t groups = (codes.size(1) + options.group - 1) / options.group;
-  const at::Tensor nibbles = options.affine ? codes : (codes.to(at::kShort) + 8).to(at::kByte);
-  const at::Tensor whole = at::constant_pad_nd(nibbles, {0, groups * options.group - codes.size(1)});
-  const at::Tensor pairs = whole.view({codes.size(0), groups, options.group / 2, 2});
-  return pairs.select(3, 0).bitwise_or(pairs.select(3, 1).bitwise_left_shift(4)).contiguous();
-}
-
-WeightCodes codes_of(const std::string& name, const at::Tensor& values, const WeightOnlyRecipe& options) {
-  if (!at::isfinite(values).all().item<bool>()) {
-    fail(kQuantizeWeightsWhere, "expected finite weights in '", name, "', got NaN or infinite values");
-  }
-  const QParams params = qparams_of(values, options.scheme());
-  const at::Tensor codes = quantize(values, params);
-  WeightCodes made{.codes = options.bits == 4 ? pack(codes, options) : codes,
-                   .scale = params.scale,
-                   .columns = values.size(1)};
-  if (options.bits == 4 && options.affine) made.zero_point = params.zero_point.to(at::kByte);
-  return made;
-}
+constexpr int kWeightRecipeVersion = 2;
 
 }  // namespace
 
@@ -49,15 +26,33 @@ WeightOnlyRecipe WeightOnlyRecipe::four_bits() {
 
 void WeightOnlyRecipe::visit_fields(FieldVisitor& visit) {
   visit({.name = "bits",
-         .help = "8: a scale for each output channel; 4: one for each group",
-         .min = 4,
+         .help = "8: a scale for each output channel; 4, 3 or 2: one for each group",
+         .min = 2,
          .max = 8,
          .flag = "weight-bits"},
         bits);
-  visit({"group", "4 bits: neighbours in a row that share a scale; even", 2}, group);
-  visit({"affine", "4 bits: a zero point for each group"}, affine);
-  visit({"embeddings", "Embeddings, too, not linear layers alone"}, embeddings);
+  visit({"group", "2 to 4 bits: neighbours in a row that share a scale; even, or -1: the whole row", -1},
+        group);
+  visit({"affine", "2 to 4 bits: a zero point for each group"}, affine);
+  visit({"embeddings", "Embeddings, too, not linear layers alone; they keep 4 bits where layers have fewer"},
+        embeddings);
   visit({"skip_modules", "Module paths left in float; '*' matches any run of characters"}, skip_modules);
+  visit({"method", "What decides the codes of linear layers; all but rtn need data"}, method);
+  visit({"act_order", "gptq: columns of the largest second moments come first"}, act_order);
+  visit({"static_groups", "gptq: scales are those of the weights before errors are made up for"},
+        static_groups);
+  visit({"damp", "gptq: share of the mean of the Hessian's diagonal that is added to it", 0, 1}, damp);
+  visit({.name = "block",
+         .help = "gptq: columns whose errors reach the others in one product",
+         .min = 1,
+         .flag = "gptq-block"},
+        block);
+  visit({.name = "clip",
+         .help = "awq: ranges of groups are clipped where that lessens the error",
+         .flag = "awq-clip"},
+        clip);
+  visit({"recompute", "gptq, awq: each layer's inputs are computed from the start: less memory, more time"},
+        recompute);
 }
 
 std::string WeightOnlyRecipe::to_json() const {
@@ -72,20 +67,26 @@ WeightOnlyRecipe WeightOnlyRecipe::from_json(const std::string& text) {
 
 Scheme WeightOnlyRecipe::scheme() const {
   if (bits == 8) return Recipe::x86_int8().weight.scheme;
-  Scheme scheme{.bits = 4, .granularity = PerGroup{group}};
+  Scheme scheme{.bits = bits, .granularity = PerGroup{group}};
+  if (group < 0) scheme.granularity = PerChannel{0};
   if (!affine) {
     scheme.is_signed = true;
     scheme.mapping = Mapping::symmetric;
-    scheme.range = Range::restricted;
+    scheme.range = bits == 4 ? Range::restricted : Range::full;
   }
   return scheme;
 }
 
 void WeightOnlyRecipe::validate() const {
-  if (bits != 8 && bits != 4) fail(kQuantizeWeightsWhere, "expected bits 8 or 4, got ", bits);
-  if (bits == 4 && (group < 2 || group % 2 != 0))
-    fail(kQuantizeWeightsWhere, "expected an even group, got ", group);
-  if (bits == 8 && affine) fail(kQuantizeWeightsWhere, "expected affine with 4 bits only");
+  if (bits != 8 && (bits < 2 || bits > 4))
+    fail(kQuantizeWeightsWhere, "expected bits 8, 4, 3 or 2, got ", bits);
+  if (bits != 8 && group != -1 && (group < 2 || group % 2 != 0))
+    fail(kQuantizeWeightsWhere, "expected an even group, or -1, got ", group);
+  if (bits == 8 && affine) fail(kQuantizeWeightsWhere, "expected affine with 4 bits or fewer only");
+  if ((act_order || static_groups) && method != WeightMethod::gptq)
+    fail(kQuantizeWeightsWhere, "expected act_order and static_groups with the method gptq only, got ",
+         word_of(method));
+  check_limits(kQuantizeWeightsWhere, *this);
 }
 
 WeightOnlyRecipe weight_options(const Recipe& recipe) {
@@ -99,17 +100,22 @@ WeightOnlyRecipe weight_options(const Recipe& recipe) {
   }
   const Scheme& scheme = recipe.weight.scheme;
   WeightOnlyRecipe options{.skip_modules = recipe.skip_modules};
+  if (scheme.per_channel() && scheme.bits < 8) {
+    options.bits = scheme.bits;
+    options.group = -1;
+    options.affine = scheme.mapping == Mapping::affine;
+  }
   if (const auto* group = std::get_if<PerGroup>(&scheme.granularity)) {
-    options.bits = 4;
+    options.bits = scheme.bits;
     options.group = group->size;
     options.affine = scheme.mapping == Mapping::affine;
   }
   if (!(scheme == options.scheme())) {
-    fail(kQuantizeWeightsWhere,
-         "expected weights s8 symmetric restricted per channel 0, s4 symmetric restricted per group or u4 "
-         "affine "
-         "per group, got ",
-         scheme.to_string());
+    fail(
+        kQuantizeWeightsWhere,
+        "expected weights s8 symmetric restricted per channel 0, and per group or per channel 0 s4 symmetric "
+        "restricted, s3 or s2 symmetric or u4, u3 or u2 affine, got ",
+        scheme.to_string());
   }
   options.validate();
   return options;
@@ -119,22 +125,26 @@ std::shared_ptr<graph::GraphModule> quantize_weights(const std::shared_ptr<graph
                                                      const WeightOnlyRecipe& options,
                                                      graph::PassReport* report) {
   options.validate();
-  const std::string done = "reads weights of " + std::to_string(options.bits) + " bits";
-  std::vector<std::string> ops = {"aten::linear"};
-  if (options.embeddings) ops.emplace_back("aten::embedding");
+  if (options.method != WeightMethod::rtn)
+    fail(kQuantizeWeightsWhere, "expected calibration data for the method ", word_of(options.method),
+         ", got none");
+  const WeightOnlyRecipe of_tables = table_recipe(options);
+  LayerRewrite how = weights_rewrite(options);
+  const std::shared_ptr<Graph> graph = layers_graph(captured, how);
+  std::vector<std::string> refused;
+  const Tables tables = tables_of(layers_of(*graph, how, refused));
+  const auto own = [&](const Node& layer) -> const WeightOnlyRecipe& {
+    return tables.contains(layer.arg("weight").value) ? of_tables : options;
+  };
+  const WeightOnlyRecipe* now = nullptr;
   WeightCoder coder(
-      [&](const std::string& name, const at::Tensor& values) { return codes_of(name, values, options); });
-  return rewrite_layers(captured,
-                        {.where = kQuantizeWeightsWhere,
-                         .pass = "quantize_weights",
-                         .wanted = "linear layer or embedding",
-                         .done = done.c_str(),
-                         .ops = ops,
-                         .skip_modules = options.skip_modules,
-                         .products = true,
-                         .refusal = coding_obstacle,
-                         .rewrite = [&](Graph& graph, Node* layer) { coder.rewrite(graph, layer); }},
-                        report);
+      [&](const std::string& name, const at::Tensor& values) { return rounded_codes(name, values, *now); });
+  how.remark = [&](const Node& layer) { return ' ' + std::to_string(own(layer).bits) + " bits"; };
+  how.rewrite = [&](Graph& inside, Node* layer) {
+    now = &own(*layer);
+    coder.rewrite(inside, layer);
+  };
+  return rewrite_layers(graph, how, report);
 }
 
 }  // namespace ulp::quant

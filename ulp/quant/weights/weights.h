@@ -1,4 +1,5 @@
-// Weight-only quantization: weights stored in 8 or 4 bits, everything computed in float32. No data is needed.
+// Weight-only quantization: weights stored in 8 bits, or in 4 and fewer, everything computed in float32. Plain rounding
+// needs no data; GPTQ and AWQ do (calibrated_weights.h).
 //
 //   auto small = ulp::quant::quantize_weights(captured, {.bits = 4});
 //
@@ -14,6 +15,7 @@
 // zero_point u8 [rows, groups], or None: 8. The last group of a row may be padded. w = (code - zero) * scale,
 // rounded to float32 once. With minimum f32 [rows, groups], in place of zero_point: w = code * scale - minimum, the product
 // and the difference rounded to float32, as GGML's Q4_K. Engines unpack the same numbers as they use them.
+// 2 and 3 bits: 4 or 8 of the 16 codes of 4 bits, stored as these are.
 #pragma once
 
 #include <memory>
@@ -30,25 +32,58 @@
 
 namespace ulp::quant {
 
+/// What decides which code a weight of a linear layer gets.
+enum class WeightMethod : uint8_t {
+  rtn,   ///< round to nearest: the scale of the group's own range
+  gptq,  ///< errors of a column are made up for by the columns behind it (Frantar et al. 2022)
+  awq    ///< inputs' channels are scaled by what they hold, then ranges are clipped (Lin et al. 2023)
+};
+
+}  // namespace ulp::quant
+
+template <>
+struct ulp::Words<ulp::quant::WeightMethod> {
+  static constexpr std::array<Word<quant::WeightMethod>, 3> list = {
+      {{quant::WeightMethod::rtn, "rtn", "round to nearest, without data"},
+       {quant::WeightMethod::gptq, "gptq", "columns make up for the errors of those before them"},
+       {quant::WeightMethod::awq, "awq", "channels are scaled by their activations, ranges clipped"}}};
+};
+
+namespace ulp::quant {
+
 /// Which weights are stored small, and how.
 struct ULP_API WeightOnlyRecipe {
   static constexpr const char* kType = "ulp.quant.WeightOnlyRecipe";
 
-  int64_t bits = 8;        ///< 8: a scale for each output channel; 4: one for each group
-  int64_t group = 32;      ///< 4 bits: neighbours in a row that share a scale; even
-  bool affine = false;     ///< 4 bits: a zero point for each group, else symmetric in [-7, 7]
-  bool embeddings = true;  ///< embeddings, too, not linear layers alone
+  int64_t bits = 8;    ///< 8: a scale for each output channel; 4, 3 or 2: one for each group
+  int64_t group = 32;  ///< up to 4 bits: neighbours in a row that share a scale; even. -1: the whole row
+  /// Up to 4 bits: a zero point for each group, else symmetric: in [-7, 7], [-4, 3] or [-2, 1].
+  bool affine = false;
+  bool embeddings =
+      true;  ///< embeddings, too, not linear layers alone; they keep 4 bits where layers have fewer
   /// Module paths left in float; '*' matches any run of characters.
   std::vector<std::string> skip_modules = {};
+  /// Other than rtn: for linear layers, with calibration data (calibrated_weights.h). Embeddings are rounded.
+  WeightMethod method = WeightMethod::rtn;
+  /// gptq: columns of the largest second moments come first; scales are then those of the weights as they were.
+  bool act_order = false;
+  bool static_groups =
+      false;            ///< gptq: scales are those of the weights as they were before errors were made up for
+  double damp = 0.01;   ///< gptq: so much of the mean of the Hessian's diagonal is added to it
+  int64_t block = 128;  ///< gptq: columns whose errors reach the others in one product
+  bool clip = true;     ///< awq: ranges of groups are clipped where that lessens the error
+  /// Inputs of each layer are computed from the start, so that no activations are kept: less memory, more time.
+  bool recompute = false;
 
   /// 4 bits in groups of 32: what Recipe::weight_only() says.
   static WeightOnlyRecipe four_bits();
   void visit_fields(FieldVisitor& visit);
   /// Throws ulp::Error naming the field.
   void validate() const;
-  /// How the codes of a weight are chosen.
+  /// Which codes a weight has, and what shares a scale. 2 and 3 bits use all codes: one of so few is too many to
+  /// give away.
   Scheme scheme() const;
-  /// {"type": "ulp.quant.WeightOnlyRecipe", "version": 1, ...}; reading is as Recipe::from_json(), and fields
+  /// {"type": "ulp.quant.WeightOnlyRecipe", "version": 2, ...}; reading is as Recipe::from_json(), and fields
   /// that are missing keep the values of four_bits().
   std::string to_json() const;
   static WeightOnlyRecipe from_json(const std::string& text);
@@ -63,8 +98,8 @@ ULP_API WeightOnlyRecipe weight_options(const Recipe& recipe);
 
 /// A copy of a captured model, in eval mode, whose linear layers and embeddings read stored codes; products with stored
 /// matrices [in, out] (addmm, matmul: GPT-2's Conv1D) are linear layers, too. The captured one stays as it is. Throws ulp::Error for bad options, a skip pattern that matches no module,
-/// weights that are not finite, and a model without such layers. `report` receives what was quantized, and
-/// what not and why.
+/// weights that are not finite, a model without such layers, and a method that needs data. `report` receives what was
+/// quantized, and what not and why.
 ULP_API std::shared_ptr<graph::GraphModule> quantize_weights(
     const std::shared_ptr<graph::GraphModule>& captured, const WeightOnlyRecipe& options = {},
     graph::PassReport* report = nullptr);
