@@ -73,8 +73,7 @@ void check_gradient(const at::Tensor& gradient, const at::Tensor& parameter, siz
   }
 }
 
-/// An error unless the next step can go on from the state: its types fit the options, its sizes the parameter.
-void check_state(FusedParamState state, const GradientEntry& of, const FusedOptions& options) {
+void check_state_of(FusedParamState state, const GradientEntry& of, const FusedOptions& options) {
   const std::string name = parameter_name(of.group, of.index);
   const auto check_type = [&](const at::Tensor& buffer, c10::ScalarType type) {
     if (buffer.scalar_type() == type) return;
@@ -124,12 +123,11 @@ FusedParamState& state_of(FusedOptimizer& optimizer, const at::Tensor& parameter
   return static_cast<FusedParamState&>(*state);
 }
 
-/// What prepare() needs of one parameter.
+/// What give_state() needs of one parameter.
 struct Prepared {
   FusedParamState& state;
   const at::Tensor& parameter;  ///< on the host
   const StateMemory& memory;
-  int64_t count;  ///< of the step, from 1
 };
 
 /// Gives the kernel the moments of a state that `wanted` names; they are made where they are not there yet.
@@ -145,8 +143,7 @@ void give_moments(const Prepared& of, std::initializer_list<const at::Tensor*> w
   });
 }
 
-/// The rule's numbers for the step, and the state it works on.
-void prepare(const SgdRule& rule, const Prepared& of, UpdateStep& step, OptimizerTensor& tensor) {
+void write_numbers(const SgdRule& rule, int64_t, UpdateStep& step) {
   step.negative_lr = static_cast<float>(-rule.lr);
   step.weight_decay = static_cast<float>(rule.weight_decay);
   if (rule.momentum == 0) return;
@@ -154,13 +151,11 @@ void prepare(const SgdRule& rule, const Prepared& of, UpdateStep& step, Optimize
   step.momentum = static_cast<float>(rule.momentum);
   step.one_minus_dampening = static_cast<float>(1 - rule.dampening);
   step.nesterov = rule.nesterov;
-  step.first_step = !of.state.momentum_buffer.defined();
-  give_moments(of, {&of.state.momentum_buffer}, tensor);
 }
 
 template <typename Rule>
-void prepare(const Rule& rule, const Prepared& of, UpdateStep& step, OptimizerTensor& tensor) {
-  const auto count = static_cast<double>(of.count);
+void write_numbers(const Rule& rule, int64_t number, UpdateStep& step) {
+  const auto count = static_cast<double>(number);
   step.beta1 = static_cast<float>(rule.beta1);
   step.one_minus_beta1 = static_cast<float>(1 - rule.beta1);
   step.beta2 = static_cast<float>(rule.beta2);
@@ -175,11 +170,21 @@ void prepare(const Rule& rule, const Prepared& of, UpdateStep& step, OptimizerTe
     step.kind = UpdateKind::adamw;
     step.decay = static_cast<float>(1 - rule.lr * rule.weight_decay);
   }
+}
+
+/// The state that the rule works on.
+void give_state(const SgdRule& rule, const Prepared& of, UpdateStep& step, OptimizerTensor& tensor) {
+  if (rule.momentum == 0) return;
+  step.first_step = !of.state.momentum_buffer.defined();
+  give_moments(of, {&of.state.momentum_buffer}, tensor);
+}
+
+template <typename Rule>
+void give_state(const Rule&, const Prepared& of, UpdateStep&, OptimizerTensor& tensor) {
   give_moments(of, {&of.state.exp_avg, &of.state.exp_avg_sq}, tensor);
 }
 
-/// The bits of the parameter's mask; an error where it was made for another shape or layout.
-at::Tensor mask_bits(const FusedOptimizer& optimizer, const GradientEntry& of) {
+at::Tensor mask_bits_of(const FusedOptimizer& optimizer, const GradientEntry& of) {
   const FusedMask* mask = optimizer.mask_of(of.parameter);
   if (mask == nullptr) return {};
   if (of.parameter.sizes() != mask->sizes || of.parameter.strides() != mask->strides) {
@@ -215,6 +220,40 @@ void update_in_buckets(HostCopies* copies, const std::vector<GradientEntry>& ent
 }
 
 }  // namespace
+
+void check_state(const FusedParamState& state, const GradientEntry& of, const FusedOptions& options) {
+  check_state_of(state, of, options);
+}
+
+at::Tensor mask_bits(const FusedOptimizer& optimizer, const GradientEntry& of) {
+  return mask_bits_of(optimizer, of);
+}
+
+UpdateStep update_numbers(const UpdateRule& rule, int64_t count) {
+  UpdateStep step;
+  std::visit([&](const auto& chosen) { write_numbers(chosen, count, step); }, rule);
+  return step;
+}
+
+OptimizerTensor prepare_update(FusedOptimizer& optimizer, const GradientEntry& entry, UpdateStep& step) {
+  const FusedOptions& options = options_of(optimizer.param_groups()[entry.group]);
+  FusedParamState& state = state_of(optimizer, entry.parameter);
+  const int64_t count = state.step + 1;
+  OptimizerTensor tensor = gradient_tensor(entry);
+  tensor.store = store_of(entry.parameter, options.masters);
+  tensor.parameter = entry.host.data_ptr();
+  tensor.master = master_data(state.master, entry.host, options.masters, optimizer.state_memory());
+  tensor.moments = moment_store(options.moments, tensor.size);
+  step = update_numbers(options.rule, count);
+  const Prepared of{state, entry.host, optimizer.state_memory()};
+  std::visit([&](const auto& rule) { give_state(rule, of, step, tensor); }, options.rule);
+  tensor.step = &step;
+  const FusedPlace* place = optimizer.place_of(entry.parameter);
+  const FusedPlace at = place != nullptr ? *place : FusedPlace{entry.ordinal, 0};
+  tensor.random = {optimizer.seed(), static_cast<uint64_t>(count) << 32 | at.ordinal};
+  tensor.random_begin = at.begin;
+  return tensor;
+}
 
 const FusedOptions& options_of(const torch::optim::OptimizerParamGroup& group) {
   const auto* options = dynamic_cast<const FusedOptions*>(&group.options());
@@ -331,23 +370,8 @@ void apply_gradients(FusedOptimizer& optimizer, const std::vector<GradientEntry>
   int64_t parameters = 0;
   for (const GradientEntry& entry : entries) parameters += entry.parameter.numel();
   for (size_t i = 0; i < entries.size(); ++i) {
-    const GradientEntry& entry = entries[i];
-    const FusedOptions& options = options_of(optimizer.param_groups()[entry.group]);
-    FusedParamState& state = state_of(optimizer, entry.parameter);
-    const int64_t count = state.step + 1;
-    OptimizerTensor tensor = gradient_tensor(entry);
-    tensor.store = store_of(entry.parameter, options.masters);
-    tensor.parameter = entry.host.data_ptr();
-    tensor.master = master_data(state.master, entry.host, options.masters, optimizer.state_memory());
-    tensor.moments = moment_store(options.moments, tensor.size);
+    OptimizerTensor tensor = prepare_update(optimizer, entries[i], steps[i]);
     tensor.stream_copies = parameters > kCachedParameters;
-    const Prepared of{state, entry.host, optimizer.state_memory(), count};
-    std::visit([&](const auto& rule) { prepare(rule, of, steps[i], tensor); }, options.rule);
-    tensor.step = &steps[i];
-    const FusedPlace* place = optimizer.place_of(entry.parameter);
-    const FusedPlace at = place != nullptr ? *place : FusedPlace{entry.ordinal, 0};
-    tensor.random = {optimizer.seed(), static_cast<uint64_t>(count) << 32 | at.ordinal};
-    tensor.random_begin = at.begin;
     tensors.push_back(tensor);
   }
   update_in_buckets(optimizer.host_copies(), entries, tensors, inverse_scale, clip);

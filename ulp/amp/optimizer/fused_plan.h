@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ulp/amp/optimizer/fused_optimizer.h"
+#include "ulp/kernels/training/optimizer.h"
 
 namespace ulp::amp {
 
@@ -44,6 +45,17 @@ std::vector<GradientEntry> collect_gradients(FusedOptimizer& optimizer);
 /// The sum of the squares of all gradients in double, when they have arrived; inf or NaN exactly when one of them is
 /// not finite.
 double gradient_square_sum(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries);
+
+/// An error unless the next step can go on from the state: its types fit the options, its sizes the parameter.
+void check_state(const FusedParamState& state, const GradientEntry& of, const FusedOptions& options);
+/// The bits of the parameter's mask, undefined without one; an error where it was made for another shape or layout.
+at::Tensor mask_bits(const FusedOptimizer& optimizer, const GradientEntry& of);
+/// The numbers of the count-th step by a rule, from 1; SGD's first_step is the state's affair.
+kernels::UpdateStep update_numbers(const UpdateRule& rule, int64_t count);
+/// What the kernels need for the next step of one parameter, whose state is made where it is not there yet; `step`, which
+/// becomes its numbers, must outlive it.
+kernels::OptimizerTensor prepare_update(FusedOptimizer& optimizer, const GradientEntry& entry,
+                                        kernels::UpdateStep& step);
 
 /// One step with gradient * inverse_scale * clip.
 void apply_gradients(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries,

@@ -111,6 +111,30 @@ int64_t master_bytes(WeightStore store) {
   return 0;
 }
 
+void update_chunk(const OptimizerOps& ops, const Chunk& chunk, float inverse_scale, float clip) {
+  const auto& [tensor, begin, size] = chunk;
+  const OptimizerTensor& t = *tensor;
+  const UpdateRun run{.gradient = at(t.gradient, begin * element_bytes(t.gradient_type)),
+                      .gradient_type = t.gradient_type,
+                      .parameter = at(t.parameter, begin * element_bytes(parameter_type(t.store))),
+                      .store = t.store,
+                      .master = at(t.master, begin * master_bytes(t.store)),
+                      .first = at(t.first, moment_bytes(t.moments, begin)),
+                      .second = at(t.second, moment_bytes(t.moments, begin)),
+                      .first_absmax = absmax_at(t.first_absmax, t.moments, begin),
+                      .second_absmax = absmax_at(t.second_absmax, t.moments, begin),
+                      .moments = t.moments,
+                      .stream_copies = t.stream_copies && t.mask == nullptr,
+                      .size = size,
+                      .begin = t.random_begin + begin,
+                      .inverse_scale = inverse_scale,
+                      .clip = clip,
+                      .step = t.step,
+                      .random = t.random,
+                      .mask = t.mask == nullptr ? nullptr : t.mask + begin / 8};
+  ops.update[static_cast<size_t>(t.step->kind)](run);
+}
+
 }  // namespace
 
 double gradient_square_sum(const std::vector<OptimizerTensor>& tensors, Isa isa, const Parallel& parallel) {
@@ -130,28 +154,27 @@ void update_parameters(const std::vector<OptimizerTensor>& tensors, float invers
   const OptimizerOps& ops = optimizer_ops(isa);
   const std::vector<Chunk> chunks = cut(tensors);
   parallel.run(static_cast<int64_t>(chunks.size()), [&](int64_t i, int) {
-    const auto& [tensor, begin, size] = chunks[static_cast<size_t>(i)];
-    const OptimizerTensor& t = *tensor;
-    const UpdateRun run{.gradient = at(t.gradient, begin * element_bytes(t.gradient_type)),
-                        .gradient_type = t.gradient_type,
-                        .parameter = at(t.parameter, begin * element_bytes(parameter_type(t.store))),
-                        .store = t.store,
-                        .master = at(t.master, begin * master_bytes(t.store)),
-                        .first = at(t.first, moment_bytes(t.moments, begin)),
-                        .second = at(t.second, moment_bytes(t.moments, begin)),
-                        .first_absmax = absmax_at(t.first_absmax, t.moments, begin),
-                        .second_absmax = absmax_at(t.second_absmax, t.moments, begin),
-                        .moments = t.moments,
-                        .stream_copies = t.stream_copies && t.mask == nullptr,
-                        .size = size,
-                        .begin = t.random_begin + begin,
-                        .inverse_scale = inverse_scale,
-                        .clip = clip,
-                        .step = t.step,
-                        .random = t.random,
-                        .mask = t.mask == nullptr ? nullptr : t.mask + begin / 8};
-    ops.update[static_cast<size_t>(t.step->kind)](run);
+    update_chunk(ops, chunks[static_cast<size_t>(i)], inverse_scale, clip);
   });
+}
+
+double gradient_square_sum(std::span<const OptimizerTensor> tensors, Isa isa) {
+  const OptimizerOps& ops = optimizer_ops(isa);
+  double sum = 0;
+  for (const OptimizerTensor& tensor : tensors) {
+    const auto* gradient = static_cast<const float*>(tensor.gradient);
+    for (int64_t begin = 0; begin < tensor.size; begin += kChunk)
+      sum += ops.square_sum.f32(gradient + begin, std::min(kChunk, tensor.size - begin));
+  }
+  return sum;
+}
+
+void update_parameters(std::span<const OptimizerTensor> tensors, float inverse_scale, float clip, Isa isa) {
+  const OptimizerOps& ops = optimizer_ops(isa);
+  for (const OptimizerTensor& tensor : tensors) {
+    for (int64_t begin = 0; begin < tensor.size; begin += kChunk)
+      update_chunk(ops, {&tensor, begin, std::min(kChunk, tensor.size - begin)}, inverse_scale, clip);
+  }
 }
 
 void load_moments(MomentStore store, MomentKind kind, const uint8_t* codes, const float* absmax, int64_t n,

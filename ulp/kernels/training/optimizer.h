@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "ulp/base/export.h"
@@ -51,6 +52,12 @@ ULP_API double gradient_square_sum(const std::vector<OptimizerTensor>& tensors, 
 /// are only read. Throws ulp::Error as gradient_square_sum() does.
 ULP_API void update_parameters(const std::vector<OptimizerTensor>& tensors, float inverse_scale, float clip,
                                Isa isa, const Parallel& parallel);
+
+/// Both passes on the calling thread and without an allocation, for steps of a few microseconds: the same bits.
+/// Gradients are f32, which is not checked, and have no masks in gradient_square_sum().
+ULP_API double gradient_square_sum(std::span<const OptimizerTensor> tensors, Isa isa);
+ULP_API void update_parameters(std::span<const OptimizerTensor> tensors, float inverse_scale, float clip,
+                               Isa isa);
 
 /// Moments of int8 or int4 as fp32 numbers: wide[i] for i < n, in every instruction set and on every number
 /// of threads the same bits. Throws ulp::Error for another store.

@@ -1,0 +1,155 @@
+// One training step of small networks on one thread in fp32: compiled, beside the captured graph with the fused optimizer
+// (what ulp has without compiling) and LibTorch's own modules with torch::optim.
+//
+// Run with --benchmark_enable_random_interleaving=true --benchmark_repetitions=N, so that the rows take turns.
+#include <benchmark/benchmark.h>
+#include <torch/torch.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ulp/amp/optimizer/fused_step.h"
+#include "ulp/graph/capture/capture.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/train/compile/compiled_step.h"
+
+namespace {
+
+namespace nn = torch::nn;
+using ulp::train::LossFunction;
+
+/// A network of linear layers.
+struct Network {
+  std::string name;
+  std::vector<int64_t> widths;
+  int64_t batch;
+  std::string activation;  ///< relu, tanh or gelu
+  bool layer_norm = false;
+  bool classes = false;  ///< cross-entropy with AdamW in the place of mse with Adam
+};
+
+nn::Sequential make(const Network& network) {
+  torch::manual_seed(1);
+  nn::Sequential made;
+  for (size_t i = 0; i + 1 < network.widths.size(); ++i) {
+    made->push_back(nn::Linear(network.widths[i], network.widths[i + 1]));
+    if (i + 2 == network.widths.size()) break;
+    if (network.layer_norm) made->push_back(nn::LayerNorm(nn::LayerNormOptions({network.widths[i + 1]})));
+    if (network.activation == "relu") made->push_back(nn::ReLU());
+    if (network.activation == "tanh") made->push_back(nn::Tanh());
+    if (network.activation == "gelu") made->push_back(nn::GELU());
+  }
+  return made;
+}
+
+struct Data {
+  at::Tensor inputs, targets;
+};
+Data make_data(const Network& network) {
+  torch::manual_seed(2);
+  const at::Tensor inputs = torch::randn({network.batch, network.widths.front()});
+  if (network.classes) return {inputs, torch::randint(network.widths.back(), {network.batch}, at::kLong)};
+  return {inputs, torch::randn({network.batch, network.widths.back()})};
+}
+
+at::Tensor loss_of(const Network& network, const at::Tensor& result, const at::Tensor& targets) {
+  return network.classes ? nn::functional::cross_entropy(result, targets)
+                         : nn::functional::mse_loss(result, targets);
+}
+
+ulp::amp::UpdateRule rule_of(const Network& network) {
+  if (network.classes) return ulp::amp::AdamWRule{};
+  return ulp::amp::AdamRule{};
+}
+
+std::function<float()> compiled_step(const Network& network) {
+  nn::Sequential model = make(network);
+  const Data data = make_data(network);
+  const auto graph = ulp::capture(model, {data.inputs});
+  graph->train();
+  const auto optimizer = std::make_shared<ulp::amp::FusedOptimizer>(graph->parameters(), rule_of(network));
+  const auto step = std::make_shared<ulp::train::CompiledStep>(ulp::train::compile(
+      graph, network.classes ? LossFunction::cross_entropy() : LossFunction::mse(), *optimizer));
+  return [=, batch = network.batch, classes = network.classes] {
+    const float* inputs = data.inputs.const_data_ptr<float>();
+    return classes ? step->step(inputs, data.targets.const_data_ptr<int64_t>(), batch)
+                   : step->step(inputs, data.targets.const_data_ptr<float>(), batch);
+  };
+}
+
+std::function<float()> fused_step(const Network& network) {
+  nn::Sequential model = make(network);
+  const Data data = make_data(network);
+  const auto graph = ulp::capture(model, {data.inputs});
+  graph->train();
+  const auto optimizer = std::make_shared<ulp::amp::FusedOptimizer>(graph->parameters(), rule_of(network));
+  return [=] {
+    optimizer->zero_grad();
+    const at::Tensor loss = loss_of(network, graph->forward(data.inputs), data.targets);
+    loss.backward();
+    ulp::amp::fused_step(*optimizer, nullptr);
+    return loss.item<float>();
+  };
+}
+
+std::function<float()> eager_step(const Network& network) {
+  nn::Sequential model = make(network);
+  const Data data = make_data(network);
+  std::shared_ptr<torch::optim::Optimizer> optimizer;
+  if (network.classes) {
+    optimizer = std::make_shared<torch::optim::AdamW>(model->parameters(), torch::optim::AdamWOptions(1e-3));
+  } else {
+    optimizer = std::make_shared<torch::optim::Adam>(model->parameters(), torch::optim::AdamOptions(1e-3));
+  }
+  return [=, model = model]() mutable {
+    optimizer->zero_grad();
+    const at::Tensor loss = loss_of(network, model->forward(data.inputs), data.targets);
+    loss.backward();
+    optimizer->step();
+    return loss.item<float>();
+  };
+}
+
+void measure(benchmark::State& state, const std::function<std::function<float()>(const Network&)>& make_step,
+             const Network& network) {
+  const std::function<float()> step = make_step(network);
+  for (int i = 0; i < 20; ++i) step();
+  for (auto _ : state) benchmark::DoNotOptimize(step());
+  // Of the products: forward, and both backward products but the first layer's gradient of its input.
+  double products = 0;
+  for (size_t i = 0; i + 1 < network.widths.size(); ++i) {
+    const double layer = static_cast<double>(network.widths[i] * network.widths[i + 1] * network.batch) * 2;
+    products += layer * (i == 0 ? 2 : 3);
+  }
+  state.counters["Gflop/s"] =
+      benchmark::Counter(products * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  torch::set_num_threads(1);
+  const std::vector<Network> networks = {
+      {"mlp 8-64-64-4, batch 64, relu, Adam", {8, 64, 64, 4}, 64, "relu"},
+      {"mlp 8-32-32-4, batch 1, relu, Adam", {8, 32, 32, 4}, 1, "relu"},
+      {"mlp 8-64-64-4, batch 1, tanh, Adam", {8, 64, 64, 4}, 1, "tanh"},
+      {"mlp 17-256-256-6, batch 256, tanh, Adam", {17, 256, 256, 6}, 256, "tanh"},
+      {"mlp 16-128-128-10, batch 64, layer norm, gelu, AdamW", {16, 128, 128, 10}, 64, "gelu", true, true},
+      {"mlp 784-256-10, batch 64, relu, AdamW", {784, 256, 10}, 64, "relu", false, true},
+  };
+  for (const Network& network : networks) {
+    for (const auto& [name, make_step] :
+         {std::pair<std::string, std::function<float()> (*)(const Network&)>{"compiled", compiled_step},
+          {"fused_step", fused_step},
+          {"torch::optim", eager_step}}) {
+      benchmark::RegisterBenchmark((network.name + " / " + name).c_str(), [network, made = make_step](
+                                                                              benchmark::State& state) {
+        measure(state, made, network);
+      })->Unit(benchmark::kMicrosecond);
+    }
+  }
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+}

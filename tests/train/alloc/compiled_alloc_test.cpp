@@ -1,0 +1,127 @@
+// A compiled step allocates nothing and calls no operator of LibTorch after the first: counts every allocation of the process
+// by standing in for malloc and its relatives.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+
+#include "ulp/graph/capture/capture.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/train/compile/compiled_step.h"
+
+namespace {
+
+std::atomic<bool> counting{false};
+std::atomic<int64_t> allocations{0}, allocated{0};  // how many, and their bytes
+
+void count(size_t bytes) {
+  if (!counting.load(std::memory_order_relaxed)) return;
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  allocated.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+}
+
+}  // namespace
+
+// glibc's own entry points under the names it keeps for this purpose.
+extern "C" {
+void* __libc_malloc(size_t bytes);
+void* __libc_calloc(size_t count, size_t bytes);
+void* __libc_realloc(void* old, size_t bytes);
+void* __libc_memalign(size_t alignment, size_t bytes);
+
+#define ULP_SHOWN __attribute__((visibility("default")))
+ULP_SHOWN void* malloc(size_t bytes) {
+  count(bytes);
+  return __libc_malloc(bytes);
+}
+ULP_SHOWN void* calloc(size_t number, size_t bytes) {
+  count(number * bytes);
+  return __libc_calloc(number, bytes);
+}
+ULP_SHOWN void* realloc(void* old, size_t bytes) {
+  count(bytes);
+  return __libc_realloc(old, bytes);
+}
+ULP_SHOWN void* memalign(size_t alignment, size_t bytes) {
+  count(bytes);
+  return __libc_memalign(alignment, bytes);
+}
+ULP_SHOWN void* aligned_alloc(size_t alignment, size_t bytes) {
+  count(bytes);
+  return __libc_memalign(alignment, bytes);
+}
+ULP_SHOWN int posix_memalign(void** out, size_t alignment, size_t bytes) {
+  count(bytes);
+  *out = __libc_memalign(alignment, bytes);
+  return *out == nullptr ? ENOMEM : 0;
+}
+}
+
+namespace ulp::train {
+namespace {
+
+namespace nn = torch::nn;
+
+std::atomic<int64_t> operators{0};
+
+std::unique_ptr<at::ObserverContext> count_operator(const at::RecordFunction&) {
+  operators.fetch_add(1, std::memory_order_relaxed);
+  return nullptr;
+}
+
+template <typename Step>
+void expect_quiet(const Step& step) {
+  step();
+  const at::CallbackHandle handle = at::addGlobalCallback(at::RecordFunctionCallback(count_operator));
+  torch::ones({2}).add_(1);
+  EXPECT_GT(operators, 0) << "operators are counted";
+  operators = 0;
+  allocations = allocated = 0;
+  counting = true;
+  for (int i = 0; i < 50; ++i) step();
+  counting = false;
+  at::removeCallback(handle);
+  EXPECT_EQ(allocations, 0) << "of " << allocated << " bytes";
+  EXPECT_EQ(operators, 0);
+}
+
+TEST(CompiledStepAlloc, CountsAllocations) {
+  counting = true;
+  allocations = 0;
+  const at::Tensor made = torch::empty({1000});
+  counting = false;
+  EXPECT_GT(allocations, 0);
+}
+
+TEST(CompiledStepAlloc, NothingAfterTheFirstStep) {
+  torch::manual_seed(1);
+  nn::Sequential model(nn::Linear(8, 32), nn::LayerNorm(nn::LayerNormOptions({32})), nn::GELU(),
+                       nn::Linear(32, 32), nn::ReLU(), nn::Linear(32, 4));
+  const std::vector<amp::UpdateRule> rules = {
+      amp::AdamRule{}, amp::AdamWRule{}, amp::SgdRule{.momentum = 0.9, .nesterov = true}, amp::SgdRule{}};
+  for (const amp::UpdateRule& rule : rules) {
+    SCOPED_TRACE(amp::name_of(rule));
+    const auto graph = capture(model, {torch::randn({16, 8})});
+    graph->train();
+    amp::FusedOptimizer optimizer(graph->parameters(), rule);
+    CompiledStep step = compile(graph, LossFunction::cross_entropy(), optimizer, {.max_norm = 1.0});
+    const at::Tensor x = torch::randn({16, 8}), y = torch::randint(4, {16}, at::kLong);
+    std::array<float, 64> result{};
+    expect_quiet([&] {
+      for (const int64_t batch : {16, 1, 7}) {
+        step.step(x.const_data_ptr<float>(), y.const_data_ptr<int64_t>(), batch);
+        step.forward(x.const_data_ptr<float>(), batch, result.data());
+      }
+    });
+    optimizer.param_groups()[0].options().set_lr(1e-4);  // a schedule allocates nothing, either
+    expect_quiet([&] { step.step(x.const_data_ptr<float>(), y.const_data_ptr<int64_t>(), 16); });
+    const std::vector<at::Tensor> inputs = {x};
+    expect_quiet([&] { step.step(inputs, y); });
+  }
+}
+
+}  // namespace
+}  // namespace ulp::train

@@ -1,0 +1,399 @@
+// A compiled step does what LibTorch's forward, backward and the fused optimizer do, op by op.
+#include "compiled_support.h"
+#include "error_of.h"
+#include "ulp/amp/optimizer/fused_step.h"
+
+namespace ulp::train {
+namespace {
+
+using test::contains;
+using test::error_of;
+using test::expect_gradients;
+using test::Tensors;
+
+at::Tensor normal(at::IntArrayRef sizes) {
+  return torch::randn(sizes);
+}
+
+struct MlpNet : torch::nn::Module {
+  explicit MlpNet(std::vector<int64_t> widths) {
+    for (size_t i = 0; i + 1 < widths.size(); ++i)
+      layers.push_back(register_module("l" + std::to_string(i), torch::nn::Linear(widths[i], widths[i + 1])));
+  }
+  at::Tensor forward(at::Tensor x) {
+    for (size_t i = 0; i < layers.size(); ++i) {
+      x = layers[i](x);
+      if (i + 1 < layers.size()) x = torch::relu(x);
+    }
+    return x;
+  }
+  std::vector<torch::nn::Linear> layers;
+};
+
+std::shared_ptr<MlpNet> make_mlp(uint64_t seed, const std::vector<int64_t>& widths = {8, 32, 32, 4}) {
+  torch::manual_seed(seed);
+  return std::make_shared<MlpNet>(widths);
+}
+
+std::shared_ptr<graph::GraphModule> captured_mlp(uint64_t seed, int64_t batch,
+                                                 const std::vector<int64_t>& widths = {8, 32, 32, 4}) {
+  auto model = make_mlp(seed, widths);
+  const auto graph = capture(model, {normal({batch, widths.front()})});
+  graph->train();
+  return graph;
+}
+
+TEST(CompiledStep, LinearLayersWithAndWithoutBias) {
+  torch::manual_seed(1);
+  for (const int64_t batch : {1, 2, 7, 64}) {
+    for (const int64_t width : {1, 3, 8, 33}) {
+      const Tensors parameters = {normal({width, 5}), normal({width}), normal({4, width})};
+      const test::Function two = [](const Tensors& p, const Tensors& x) {
+        return torch::linear(torch::relu(torch::linear(x[0], p[0], p[1])), p[2]);
+      };
+      expect_gradients("two layers", two, parameters, {normal({batch, 5})}, LossFunction::mse(),
+                       normal({batch, 4}));
+    }
+  }
+}
+
+TEST(CompiledStep, FunctionsNumberByNumber) {
+  torch::manual_seed(2);
+  namespace F = torch::nn::functional;
+  const std::vector<std::pair<std::string, std::function<at::Tensor(const at::Tensor&)>>> functions = {
+      {"relu", [](const at::Tensor& x) { return torch::relu(x); }},
+      {"leaky_relu", [](const at::Tensor& x) { return torch::leaky_relu(x, 0.2); }},
+      {"leaky_relu above 1", [](const at::Tensor& x) { return torch::leaky_relu(x, 1.5); }},
+      {"tanh", [](const at::Tensor& x) { return torch::tanh(x); }},
+      {"sigmoid", [](const at::Tensor& x) { return torch::sigmoid(x); }},
+      {"gelu", [](const at::Tensor& x) { return torch::gelu(x); }},
+      {"gelu tanh", [](const at::Tensor& x) { return torch::gelu(x, "tanh"); }},
+      {"silu", [](const at::Tensor& x) { return torch::silu(x); }},
+      {"elu", [](const at::Tensor& x) { return torch::elu(x, 0.7); }},
+      {"selu", [](const at::Tensor& x) { return torch::elu(x, 1.6732632423543772, 1.0507009873554805); }},
+      {"softplus", [](const at::Tensor& x) { return F::softplus(x); }},
+      {"softplus 2",
+       [](const at::Tensor& x) { return F::softplus(x, F::SoftplusFuncOptions().beta(2).threshold(1)); }},
+      {"exp", [](const at::Tensor& x) { return torch::exp(x * 0.5); }},
+      {"log", [](const at::Tensor& x) { return torch::log(x.square() + 1.0); }},
+      {"abs", [](const at::Tensor& x) { return torch::abs(x); }},
+      {"clamp", [](const at::Tensor& x) { return torch::clamp(x, -0.5, 0.75); }},
+      {"clamp below", [](const at::Tensor& x) { return torch::clamp(x, -0.5); }},
+      {"hardtanh", [](const at::Tensor& x) { return torch::hardtanh(x); }},
+      {"numbers", [](const at::Tensor& x) { return (1.0 - x) * 0.5 + (x / 3.0 - 2.0) - (-x).pow(2); }},
+      {"twice", [](const at::Tensor& x) { return x * torch::sigmoid(x) + x; }},
+      {"smaller", [](const at::Tensor& x) { return torch::minimum(x, x * x) + torch::maximum(x, x * 0.5); }},
+      {"softmax", [](const at::Tensor& x) { return torch::softmax(x, -1); }},
+      {"log_softmax", [](const at::Tensor& x) { return torch::log_softmax(x, 1); }},
+      {"difference", [](const at::Tensor& x) { return torch::sub(torch::tanh(x), x, 0.25); }},
+      {"detach", [](const at::Tensor& x) { return x * torch::sigmoid(x).detach() + x; }},
+  };
+  for (const auto& [name, function] : functions) {
+    const Tensors parameters = {normal({9, 6}), normal({9}), normal({5, 9})};
+    const test::Function net = [&, f = function](const Tensors& p, const Tensors& x) {
+      return torch::linear(f(torch::linear(x[0], p[0], p[1])), p[2]);
+    };
+    expect_gradients(name, net, parameters, {normal({13, 6})}, LossFunction::mse(), normal({13, 5}));
+  }
+}
+
+TEST(CompiledStep, Losses) {
+  torch::manual_seed(3);
+  const test::Function net = [](const Tensors& p, const Tensors& x) {
+    return torch::linear(torch::tanh(torch::linear(x[0], p[0], p[1])), p[2]);
+  };
+  const Tensors parameters = {normal({9, 6}), normal({9}), normal({5, 9})};
+  for (const LossFunction& loss : {LossFunction::mse(), LossFunction::l1(), LossFunction::smooth_l1(0.5),
+                                   LossFunction::huber(0.75), LossFunction::bce_logits()}) {
+    const std::string name = "loss " + std::to_string(static_cast<int>(loss.kind));
+    const at::Tensor targets =
+        loss.kind == LossFunction::Kind::bce_logits ? torch::rand({13, 5}) : normal({13, 5}) * 3;
+    expect_gradients(name, net, parameters, {normal({13, 6})}, loss, targets);
+    expect_gradients(name + " sum", net, parameters, {normal({13, 6})}, loss.sum(), targets);
+  }
+  const at::Tensor classes = torch::randint(5, {13}, at::kLong);
+  expect_gradients("classes", net, parameters, {normal({13, 6})}, LossFunction::cross_entropy(), classes);
+  expect_gradients("classes sum", net, parameters, {normal({13, 6})}, LossFunction::cross_entropy().sum(),
+                   classes);
+}
+
+TEST(CompiledStep, LayerNormResidualsConcatAndColumns) {
+  torch::manual_seed(4);
+  const Tensors parameters = {normal({8, 6}), normal({8}), normal({8, 8}), normal({8}),
+                              normal({8}),    normal({8}), normal({8, 8}), normal({3, 19})};
+  const test::Function net = [](const Tensors& p, const Tensors& x) {
+    at::Tensor h = torch::linear(x[0], p[0], p[1]);
+    h = h + torch::gelu(torch::linear(torch::layer_norm(h, {8}, p[4], p[5]), p[2], p[3]));
+    const Tensors parts = torch::linear(h, p[6]).chunk(2, -1);
+    const at::Tensor gated = parts[0] * torch::sigmoid(parts[1]);
+    const at::Tensor joined = torch::cat({h, gated, x[1], h.slice(1, 2, 5), h.select(1, 7).unsqueeze(1)}, -1);
+    return torch::linear(torch::layer_norm(joined, {19}), p[7]);
+  };
+  expect_gradients("block", net, parameters, {normal({11, 6}), normal({11, 3})}, LossFunction::mse(),
+                   normal({11, 3}));
+}
+
+TEST(CompiledStep, SharedWeightsReshapesAndParametersAsTensors) {
+  torch::manual_seed(5);
+  const Tensors parameters = {normal({6, 6}), normal({6}), normal({2, 24}), normal({4, 6})};
+  const test::Function net = [](const Tensors& p, const Tensors& x) {
+    at::Tensor h = torch::tanh(torch::linear(x[0], p[0], p[1]));  // [batch, 4, 6]
+    h = torch::tanh(torch::linear(h, p[0], p[1]));                // the same weights again
+    h = torch::layer_norm(h, {6}, p[1]);
+    return torch::linear(h.flatten(1), p[2]).view({-1}) + torch::linear(x[0].flatten(1), p[2]).reshape({-1});
+  };
+  expect_gradients("shared", net, parameters, {normal({5, 4, 6})}, LossFunction::mse(), normal({10}));
+  const test::Function scaled = [](const Tensors& p, const Tensors&) { return (p[3] * p[3] + p[3]).mean(); };
+  expect_gradients("parameters", scaled, parameters, {normal({5, 4, 6})}, LossFunction::none());
+}
+
+TEST(CompiledStep, LossesThatTheGraphComputes) {
+  torch::manual_seed(6);
+  const Tensors parameters = {normal({16, 6}), normal({16}), normal({5, 16}), normal({1, 16})};
+  // A policy gradient with a value function and an entropy bonus.
+  const test::Function actor_critic = [](const Tensors& p, const Tensors& x) {
+    const at::Tensor h = torch::tanh(torch::linear(x[0], p[0], p[1]));
+    const at::Tensor log_probabilities = torch::log_softmax(torch::linear(h, p[2]), -1);
+    const at::Tensor chosen = log_probabilities.gather(1, x[1].unsqueeze(1)).squeeze(1);
+    const at::Tensor value = torch::linear(h, p[3]).squeeze(-1);
+    const at::Tensor entropy = (log_probabilities.exp() * log_probabilities).sum();
+    return -(chosen * x[2]).mean() + torch::mse_loss(value, x[3]) * 0.5 + entropy * 0.01;
+  };
+  expect_gradients("actor and critic", actor_critic, parameters,
+                   {normal({12, 6}), torch::randint(5, {12}, at::kLong), normal({12}), normal({12})},
+                   LossFunction::none());
+  // Schulman et al. 2017, "Proximal Policy Optimization Algorithms", equation 7.
+  const test::Function clipped = [](const Tensors& p, const Tensors& x) {
+    const at::Tensor h = torch::tanh(torch::linear(x[0], p[0], p[1]));
+    const at::Tensor chosen = torch::log_softmax(torch::linear(h, p[2]), -1).gather(1, x[1]);
+    const at::Tensor ratio = torch::exp(chosen - x[2]);
+    return -torch::min(ratio * x[3], torch::clamp(ratio, 0.8, 1.2) * x[3]).mean();
+  };
+  expect_gradients(
+      "clipped ratio", clipped, parameters,
+      {normal({12, 6}), torch::randint(5, {12, 1}, at::kLong), normal({12, 1}) * 0.1 - 1.6, normal({12, 1})},
+      LossFunction::none());
+}
+
+TEST(CompiledStep, UpdatesAreThoseOfTheFusedOptimizer) {
+  const std::vector<amp::UpdateRule> rules = {
+      amp::SgdRule{.lr = 0.1},
+      amp::SgdRule{.lr = 0.1, .momentum = 0.9, .dampening = 0.25, .weight_decay = 0.01},
+      amp::SgdRule{.lr = 0.1, .momentum = 0.9, .nesterov = true},
+      amp::AdamRule{.lr = 0.01, .weight_decay = 0.1}, amp::AdamWRule{.lr = 0.01}};
+  for (const amp::UpdateRule& rule : rules) {
+    for (const bool clips : {false, true}) {
+      SCOPED_TRACE(std::string(amp::name_of(rule)) + (clips ? " clipped" : ""));
+      const auto graph = captured_mlp(1, 16), other = captured_mlp(1, 16);
+      amp::FusedOptimizer optimizer(graph->parameters(), rule), same(other->parameters(), rule);
+      CompileOptions options;
+      if (clips) options.max_norm = 0.5;
+      CompiledStep step = compile(graph, LossFunction::mse(), optimizer, options);
+      for (int i = 0; i < 6; ++i) {
+        if (i == 3) {  // a schedule
+          for (amp::FusedOptimizer* one : {&optimizer, &same}) one->param_groups()[0].options().set_lr(0.05);
+        }
+        step.step(normal({16, 8}), normal({16, 4}));
+        const Tensors trained = graph->parameters(), expected = other->parameters();
+        for (size_t p = 0; p < trained.size(); ++p)
+          expected[p].mutable_grad() = step.gradient(trained[p]).clone();
+        amp::FusedStepOptions fused;
+        if (clips) fused.max_norm = 0.5;
+        const amp::FusedStepResult done = amp::fused_step(same, nullptr, fused);
+        EXPECT_EQ(step.update().clip_factor, done.clip_factor);
+        EXPECT_EQ(step.update().result, done.result);
+        for (size_t p = 0; p < trained.size(); ++p)
+          ASSERT_TRUE(torch::equal(trained[p], expected[p])) << i << ' ' << p;
+      }
+      const auto& state = static_cast<const amp::FusedParamState&>(
+          *optimizer.state().at(graph->parameters()[0].unsafeGetTensorImpl()));
+      EXPECT_EQ(state.step, 6);
+    }
+  }
+}
+
+TEST(CompiledStep, LosesWhatLibTorchLosesFor300Steps) {
+  const auto model = make_mlp(3);
+  const auto graph = captured_mlp(3, 32);
+  torch::optim::Adam adam(model->parameters(), torch::optim::AdamOptions(1e-2));
+  amp::FusedOptimizer optimizer(graph->parameters(), amp::AdamRule{.lr = 1e-2});
+  CompiledStep step = compile(graph, LossFunction::mse(), optimizer);
+  torch::manual_seed(4);
+  const at::Tensor teacher = normal({4, 8});
+  double first = 0, last = 0;
+  for (int i = 0; i < 300; ++i) {
+    const at::Tensor x = normal({32, 8}), y = torch::tanh(torch::linear(x, teacher));
+    adam.zero_grad();
+    const at::Tensor loss = torch::mse_loss(model->forward(x), y);
+    loss.backward();
+    adam.step();
+    const auto made = double{step.step(x, y)};
+    // Rounding grows along a run; a wrong gradient or update would part the two in a few steps.
+    ASSERT_NEAR(made, loss.item<double>(), 1e-3 * loss.item<double>() + 1e-6) << i;
+    (i == 0 ? first : last) = made;
+  }
+  EXPECT_LT(last, 0.2 * first);
+}
+
+TEST(CompiledStep, TwoRunsHaveTheSameBits) {
+  std::vector<Tensors> runs;
+  for (int run = 0; run < 2; ++run) {
+    const auto graph = captured_mlp(5, 16);
+    amp::FusedOptimizer optimizer(graph->parameters(), amp::AdamRule{});
+    CompiledStep step = compile(graph, LossFunction::mse(), optimizer);
+    torch::manual_seed(6);
+    for (int i = 0; i < 20; ++i) step.step(normal({16, 8}), normal({16, 4}));
+    runs.push_back(graph->parameters());
+  }
+  for (size_t p = 0; p < runs[0].size(); ++p) EXPECT_TRUE(torch::equal(runs[0][p], runs[1][p]));
+}
+
+TEST(CompiledStep, TakesAnyBatchAndRawMemory) {
+  const auto graph = captured_mlp(7, 4), other = captured_mlp(7, 4);
+  amp::FusedOptimizer optimizer(graph->parameters(), amp::AdamRule{}),
+      same(other->parameters(), amp::AdamRule{});
+  CompiledStep step = compile(graph, LossFunction::mse(), optimizer),
+               raw = compile(other, LossFunction::mse(), same, {.max_batch = 40});
+  const int64_t room = raw.arena_bytes();
+  EXPECT_GT(room, 0);
+  for (const int64_t batch : {4, 1, 33, 2, 40}) {
+    const at::Tensor x = normal({batch, 8}), y = normal({batch, 4});
+    EXPECT_EQ(step.step(x, y), raw.step(x.data_ptr<float>(), y.data_ptr<float>(), batch));
+    EXPECT_EQ(raw.arena_bytes(), room);
+    const at::Tensor before = graph->forward(x);
+    std::vector<float> result(static_cast<size_t>(step.result_size(batch)));
+    ASSERT_EQ(result.size(), static_cast<size_t>(before.numel()));
+    step.forward(x.data_ptr<float>(), batch, result.data());
+    const at::Tensor made = torch::from_blob(result.data(), before.sizes().vec());
+    EXPECT_LE((made - before).abs().max().item<float>(),
+              std::ldexp(96.0F, -24) * before.abs().max().item<float>() * 4);
+  }
+  for (size_t p = 0; p < graph->parameters().size(); ++p)
+    EXPECT_TRUE(torch::equal(graph->parameters()[p], other->parameters()[p]));
+}
+
+TEST(CompiledStep, SeesWhatTheUserChangesBetweenSteps) {
+  const auto graph = captured_mlp(8, 4);
+  amp::FusedOptimizer optimizer(graph->parameters(), amp::SgdRule{.lr = 0.1});
+  CompiledStep step = compile(graph, LossFunction::mse(), optimizer);
+  const at::Tensor x = normal({4, 8}), y = normal({4, 4});
+  step.step(x, y);
+  at::Tensor weight = graph->parameters()[0];
+  const auto version = weight._version();
+  {
+    const torch::NoGradGuard no_grad;
+    weight.set_data(normal({32, 8}));
+  }
+  const float expected = torch::mse_loss(graph->forward(x), y).item<float>();
+  EXPECT_NEAR(step.step(x, y), expected, 1e-4 * std::fabs(expected));
+  EXPECT_GT(weight._version(), version);
+  // A mask that is set later holds its elements.
+  optimizer.set_mask(weight, torch::zeros({32}, torch::kByte));
+  const at::Tensor held = weight.detach().clone();
+  step.step(x, y);
+  EXPECT_TRUE(torch::equal(weight.detach(), held));
+}
+
+TEST(CompiledStep, TrainsOnlyWhatTheOptimizerHas) {
+  const auto graph = captured_mlp(9, 4);
+  const Tensors all = graph->parameters();
+  const Tensors last = {all[4], all[5]};
+  amp::FusedOptimizer optimizer(last, amp::SgdRule{.lr = 0.1});
+  CompiledStep step = compile(graph, LossFunction::mse(), optimizer);
+  const at::Tensor first = all[0].detach().clone(), head = all[4].detach().clone();
+  const size_t calls = step.instruction_count();
+  step.step(normal({4, 8}), normal({4, 4}));
+  EXPECT_TRUE(torch::equal(first, all[0].detach()));
+  EXPECT_FALSE(torch::equal(head, all[4].detach()));
+  EXPECT_LT(calls, 15U);  // no products for the gradients of frozen layers
+  EXPECT_TRUE(
+      contains(error_of([&] { step.gradient(all[0]); }), "expected a parameter that the step trains"));
+}
+
+TEST(CompiledStep, NonFiniteGradientsSkipTheUpdate) {
+  const auto graph = captured_mlp(10, 4);
+  amp::FusedOptimizer optimizer(graph->parameters(),
+                                amp::SgdRule{.lr = 0.1, .momentum = 0.9, .dampening = 0.5});
+  CompiledStep step = compile(graph, LossFunction::mse(), optimizer, {.check_finite = true});
+  const at::Tensor before = graph->parameters()[0].detach().clone();
+  step.step(torch::full({4, 8}, INFINITY), normal({4, 4}));
+  EXPECT_EQ(step.update().result, amp::StepResult::skipped_nonfinite);
+  EXPECT_TRUE(torch::equal(before, graph->parameters()[0].detach()));
+  step.step(normal({4, 8}), normal({4, 4}));
+  EXPECT_EQ(step.update().result, amp::StepResult::stepped);
+  // The first step that is made fills the momentum with the gradient, as if none had been skipped.
+  const auto& state = static_cast<const amp::FusedParamState&>(
+      *optimizer.state().at(graph->parameters()[0].unsafeGetTensorImpl()));
+  EXPECT_TRUE(torch::equal(state.momentum_buffer, step.gradient(graph->parameters()[0])));
+}
+
+TEST(CompiledStep, RefusesByNameWhatItDoesNotTake) {
+  torch::manual_seed(11);
+  const auto refusal = [](const test::Function& function, const Tensors& parameters, const Tensors& inputs,
+                          const LossFunction& loss = LossFunction::mse()) {
+    test::FunctionNet net(parameters);
+    const auto graph = test::capture_function(net, function, inputs);
+    amp::FusedOptimizer optimizer(graph->parameters(), amp::AdamRule{});
+    const std::string message = error_of([&] { compile(graph, loss, optimizer); });
+    EXPECT_TRUE(optimizer.state().empty()) << "nothing has changed";
+    return message;
+  };
+  const Tensors weights = {normal({4, 6}), normal({4})};
+  const Tensors x = {normal({3, 6})};
+  const auto linear = [](const Tensors& p, const Tensors& given) { return torch::linear(given[0], p[0]); };
+  std::string message =
+      refusal([&](const Tensors& p, const Tensors& g) { return torch::cumsum(linear(p, g), 1); }, weights, x);
+  EXPECT_TRUE(contains(message, "[train.compile]") && contains(message, "aten::cumsum") &&
+              contains(message, "amp::fused_step and Trainer"))
+      << message;
+  message = refusal([&](const Tensors& p, const Tensors& g) { return linear(p, g) * p[1]; }, weights, x);
+  EXPECT_TRUE(contains(message, "broadcast")) << message;
+  message =
+      refusal([&](const Tensors& p, const Tensors& g) { return torch::dropout(linear(p, g), 0.5, true); },
+              weights, x);
+  EXPECT_TRUE(contains(message, "dropout")) << message;
+  message = refusal(linear, weights, x, LossFunction::none());
+  EXPECT_TRUE(contains(message, "expected one number as the result")) << message;
+  message = refusal([&](const Tensors& p, const Tensors& g) { return torch::softmax(linear(p, g), 0); },
+                    weights, x);
+  EXPECT_TRUE(contains(message, "expected the last dimension")) << message;
+  message = refusal([](const Tensors&, const Tensors& g) { return g[0] * 2; }, weights, x);
+  EXPECT_TRUE(contains(message, "depends on a parameter")) << message;
+  message = refusal(
+      [&](const Tensors& p, const Tensors& g) { return linear(p, g).to(torch::kDouble).to(torch::kFloat); },
+      weights, x);
+  EXPECT_TRUE(contains(message, "[train.compile]")) << message;
+
+  const auto graph = captured_mlp(12, 4);
+  graph->parameters()[0].register_hook([](const at::Tensor& g) { return g * 2; });
+  amp::FusedOptimizer optimizer(graph->parameters(), amp::AdamRule{});
+  message = error_of([&] { compile(graph, LossFunction::mse(), optimizer); });
+  EXPECT_TRUE(contains(message, "hook")) << message;
+}
+
+TEST(CompiledStep, RefusesStepsThatDoNotFit) {
+  const auto graph = captured_mlp(13, 4);
+  amp::FusedOptimizer optimizer(graph->parameters(), amp::AdamRule{});
+  CompiledStep step = compile(graph, LossFunction::mse(), optimizer);
+  const at::Tensor x = normal({4, 8}), y = normal({4, 4}), before = graph->parameters()[0].detach().clone();
+  EXPECT_TRUE(contains(error_of([&] { step.step(normal({4, 7}), y); }), "[4, 8]"));
+  EXPECT_TRUE(contains(error_of([&] { step.step(x, normal({4})); }), "'targets'"));
+  EXPECT_TRUE(contains(error_of([&] { step.step(x.to(torch::kDouble), y); }), "double"));
+  EXPECT_TRUE(contains(error_of([&] { step.step(normal({8, 4}).t(), y); }), "contiguous"));
+  EXPECT_TRUE(contains(error_of([&] { step.step(x, at::Tensor()); }), "'targets'"));
+  EXPECT_TRUE(
+      contains(error_of([&] { step.step(x.data_ptr<float>(), y.data_ptr<float>(), 0); }), "at least 1"));
+  const int64_t classes[] = {0, 1, 2, 3};
+  EXPECT_TRUE(contains(error_of([&] { step.step(x.data_ptr<float>(), classes, 4); }), "cross_entropy"));
+  EXPECT_TRUE(torch::equal(before, graph->parameters()[0].detach()));
+
+  const auto other = captured_mlp(13, 4);
+  amp::FusedOptimizer adam(other->parameters(), amp::AdamRule{});
+  CompiledStep by_class = compile(other, LossFunction::cross_entropy(), adam);
+  const std::string message = error_of([&] { by_class.step(x, torch::tensor({0, 1, 4, 2}, at::kLong)); });
+  EXPECT_TRUE(contains(message, "[0, 4)") && contains(message, "got 4 in row 2")) << message;
+  EXPECT_TRUE(torch::equal(before, other->parameters()[0].detach()));
+}
+
+}  // namespace
+}  // namespace ulp::train

@@ -1,0 +1,207 @@
+#include "ulp/amp/optimizer/prepared_update.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include "ulp/amp/optimizer/fused_plan.h"
+#include "ulp/base/error.h"
+#include "ulp/base/parallel.h"
+
+namespace ulp::amp {
+
+namespace {
+
+constexpr const char* kPreparedUpdateWhere = "amp.PreparedUpdate";
+
+/// What a prepared tensor was made from: where one of these has changed, it is made anew.
+struct PreparedFrom {
+  const FusedParamState* state = nullptr;
+  const c10::TensorImpl *momentum = nullptr, *first = nullptr, *second = nullptr;
+  const void* parameter = nullptr;
+  const uint8_t* mask = nullptr;
+  MomentFormat moments = MomentFormat::fp32;
+  size_t rule = 0;
+  bool has_momentum = false;
+  bool operator==(const PreparedFrom&) const = default;
+};
+
+PreparedFrom prepared_from(const FusedOptimizer& optimizer, const at::Tensor& parameter,
+                           const FusedOptions& options) {
+  const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+  if (found == optimizer.state().end()) return {};
+  const auto& state = static_cast<const FusedParamState&>(*found->second);
+  const FusedMask* mask = optimizer.mask_of(parameter);
+  const auto* sgd = std::get_if<SgdRule>(&options.rule);
+  return {.state = &state,
+          .momentum = state.momentum_buffer.unsafeGetTensorImpl(),
+          .first = state.exp_avg.unsafeGetTensorImpl(),
+          .second = state.exp_avg_sq.unsafeGetTensorImpl(),
+          .parameter = parameter.const_data_ptr(),
+          .mask = mask == nullptr ? nullptr : mask->bits.const_data_ptr<uint8_t>(),
+          .moments = options.moments,
+          .rule = options.rule.index(),
+          .has_momentum = sgd != nullptr && sgd->momentum != 0};
+}
+
+/// The numbers of one group's step, once for all parameters that have made as many.
+struct GroupNumbers {
+  int64_t count = -1;  ///< -1: not in this step
+  kernels::UpdateStep step;
+};
+
+GradientEntry entry_of(FusedOptimizer& optimizer, const PreparedGradient& of) {
+  uint32_t ordinal = 0;
+  for (size_t group = 0; group < optimizer.param_groups().size(); ++group) {
+    const auto& parameters = optimizer.param_groups()[group].params();
+    for (size_t i = 0; i < parameters.size(); ++i, ++ordinal) {
+      if (parameters[i].is_same(of.parameter))
+        return {group, i, ordinal, of.parameter, of.gradient, {}, of.parameter};
+    }
+  }
+  fail(kPreparedUpdateWhere, "expected a parameter of the optimizer, got another tensor of sizes ",
+       of.parameter.sizes());
+}
+
+}  // namespace
+
+struct PreparedUpdate::Parts {
+  struct Entry {
+    GradientEntry of;
+    PreparedFrom from;
+    kernels::UpdateStep own;  ///< where it is not the group's
+  };
+  FusedOptimizer& optimizer;
+  std::vector<Entry> entries;
+  std::vector<GroupNumbers> groups;
+  std::vector<kernels::OptimizerTensor> tensors;
+
+  static FusedParamState& state_of(Entry& entry, FusedOptimizer& optimizer) {
+    return static_cast<FusedParamState&>(
+        *optimizer.state().find(entry.of.parameter.unsafeGetTensorImpl())->second);
+  }
+
+  void prepare(size_t i) {
+    Entry& entry = entries[i];
+    const FusedOptions& options = options_of(optimizer.param_groups()[entry.of.group]);
+    check_parameter(entry.of.parameter, options.masters, false, entry.of.group, entry.of.index);
+    const auto state = optimizer.state().find(entry.of.parameter.unsafeGetTensorImpl());
+    if (state != optimizer.state().end())
+      check_state(static_cast<const FusedParamState&>(*state->second), entry.of, options);
+    entry.of.mask = mask_bits(optimizer, entry.of);
+    tensors[i] = prepare_update(optimizer, entry.of, entry.own);
+    entry.from = prepared_from(optimizer, entry.of.parameter, options);
+  }
+
+  /// Brings the tensors up to date for the next step.
+  void begin_step() {
+    for (GroupNumbers& group : groups) group.count = -1;
+    for (size_t i = 0; i < entries.size(); ++i) {
+      Entry& entry = entries[i];
+      const FusedOptions& options = options_of(optimizer.param_groups()[entry.of.group]);
+      if (entry.from.state == nullptr ||
+          prepared_from(optimizer, entry.of.parameter, options) != entry.from) {
+        validate(options.rule);
+        prepare(i);
+        continue;
+      }
+      const int64_t count = entry.from.state->step + 1;
+      GroupNumbers& numbers = groups[entry.of.group];
+      if (numbers.count == -1) {
+        validate(options.rule);
+        numbers = {count, update_numbers(options.rule, count)};
+      }
+      if (numbers.count == count) {
+        tensors[i].step = &numbers.step;
+      } else {
+        entry.own = update_numbers(options.rule, count);
+        tensors[i].step = &entry.own;
+      }
+      // The lower half is the parameter's place among all.
+      tensors[i].random = {optimizer.seed(),
+                           static_cast<uint64_t>(count) << 32 | (tensors[i].random.stream & 0xffffffffU)};
+    }
+  }
+
+  /// Of the gradients of elements that are trained.
+  double square_sum() {
+    bool masked = false;
+    for (size_t i = 0; i < entries.size(); ++i) {
+      const FusedMask* mask = optimizer.mask_of(entries[i].of.parameter);
+      tensors[i].mask = mask == nullptr ? nullptr : mask->bits.const_data_ptr<uint8_t>();
+      masked = masked || mask != nullptr;
+    }
+    if (masked) return kernels::gradient_square_sum(tensors, kernels::selected_isa(), SerialParallel());
+    return kernels::gradient_square_sum(std::span<const kernels::OptimizerTensor>(tensors),
+                                        kernels::selected_isa());
+  }
+};
+
+PreparedUpdate::PreparedUpdate(FusedOptimizer& optimizer, std::vector<PreparedGradient> gradients)
+    : parts_(std::make_unique<Parts>(Parts{optimizer, {}, {}, {}})) {
+  if (optimizer.host_copies() != nullptr)
+    fail(kPreparedUpdateWhere,
+         "expected an optimizer beside its parameters, got one with OffloadOptions::to_host");
+  std::vector<ParameterMemory> memory;
+  for (const PreparedGradient& gradient : gradients) {
+    Parts::Entry& entry = parts_->entries.emplace_back(Parts::Entry{entry_of(optimizer, gradient), {}, {}});
+    const FusedOptions& options = options_of(optimizer.param_groups()[entry.of.group]);
+    check_parameter(gradient.parameter, options.masters, false, entry.of.group, entry.of.index);
+    if (gradient.parameter.scalar_type() != c10::kFloat || gradient.gradient.scalar_type() != c10::kFloat ||
+        gradient.gradient.sizes() != gradient.parameter.sizes() ||
+        gradient.gradient.strides() != gradient.parameter.strides()) {
+      fail(kPreparedUpdateWhere, "expected an fp32 parameter and a gradient laid out as it is, got ",
+           gradient.parameter.dtype(), ' ', gradient.parameter.sizes(), " and ", gradient.gradient.dtype(),
+           ' ', gradient.gradient.sizes(), " for ", parameter_name(entry.of.group, entry.of.index));
+    }
+    memory.push_back({gradient.parameter, entry.of.group, entry.of.index});
+  }
+  check_apart(std::move(memory));
+  parts_->groups.resize(optimizer.param_groups().size());
+  for (const Parts::Entry& entry : parts_->entries) {
+    kernels::OptimizerTensor& tensor = parts_->tensors.emplace_back();
+    tensor.size = entry.of.parameter.numel();
+    tensor.gradient = entry.of.gradient.const_data_ptr();
+  }
+}
+
+PreparedUpdate::PreparedUpdate(PreparedUpdate&&) noexcept = default;
+PreparedUpdate::~PreparedUpdate() = default;
+
+void PreparedUpdate::settle() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parts_->entries.size(); ++i) {
+    const auto& options = options_of(parts_->optimizer.param_groups()[parts_->entries[i].of.group]);
+    validate(options.rule);
+    const auto* sgd = std::get_if<SgdRule>(&options.rule);
+    // A momentum buffer is made by the step that fills it.
+    if (sgd == nullptr || sgd->momentum == 0) parts_->prepare(i);
+  }
+}
+
+FusedStepResult PreparedUpdate::apply(std::optional<double> max_norm, bool check_finite) {
+  const at::NoGradGuard no_grad;
+  if (max_norm && !(*max_norm > 0)) fail(kPreparedUpdateWhere, "expected max_norm > 0, got ", *max_norm);
+  FusedStepResult done{.result = StepResult::stepped, .grad_norm = std::numeric_limits<double>::quiet_NaN()};
+  if (max_norm || check_finite) {
+    done.grad_norm = std::sqrt(parts_->square_sum());
+    if (!std::isfinite(done.grad_norm)) {
+      done.result = StepResult::skipped_nonfinite;
+      return done;
+    }
+    if (max_norm) done.clip_factor = std::min(1.0, *max_norm / (done.grad_norm + 1e-6));
+  }
+  parts_->begin_step();
+  kernels::update_parameters(std::span<const kernels::OptimizerTensor>(parts_->tensors), 1.0F,
+                             static_cast<float>(done.clip_factor), kernels::selected_isa());
+  for (Parts::Entry& entry : parts_->entries) {
+    Parts::state_of(entry, parts_->optimizer).step += 1;
+    // Autograd and the autocast cache recognise changed values by their version.
+    entry.of.parameter.unsafeGetTensorImpl()->bump_version();
+  }
+  return done;
+}
+
+}  // namespace ulp::amp

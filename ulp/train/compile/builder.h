@@ -1,0 +1,169 @@
+// From a graph to the plan of a training step: values of the graph become matrices, and each op gives instructions and a
+// rule for its gradients; internal to the room.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ulp/base/error.h"
+#include "ulp/graph/graph.h"
+#include "ulp/train/compile/loss_function.h"
+#include "ulp/train/compile/plan.h"
+
+namespace ulp::train::compiled {
+
+inline constexpr const char* kCompileWhere = "train.compile";
+
+/// A tensor of the graph that the plan reads.
+struct OutsideTensor {
+  int matrix = -1;
+  std::string name;
+  at::Tensor tensor;
+  int gradient = -1;  ///< the matrix of its gradient; -1: it has none
+};
+
+/// An integer input whose numbers pick columns.
+struct IndexBound {
+  int input = -1;  ///< kTargets: the targets
+  int64_t classes = 0;
+  std::string name;  ///< of the node
+  RowCount rows;
+};
+
+/// An input of the graph.
+struct StepInput {
+  std::string name;
+  bool integers = false;
+  int matrix = -1;  ///< of floats
+  int64_t batch_dim = 0;
+  std::vector<graph::SizeExpr> sizes;
+};
+
+/// What the builder makes.
+struct BuiltStep {
+  StepPlan plan;
+  std::vector<StepInput> inputs;
+  std::vector<OutsideTensor> outside;
+  std::vector<IndexBound> bounds;
+  int result = -1;                     ///< the graph's; -1: it is no matrix of floats
+  std::vector<graph::SizeExpr> sizes;  ///< of the result
+  int targets = -1;                    ///< the matrix of the loss's targets; -1: classes or none
+};
+
+class Builder {
+ public:
+  /// `trained`: which parameters have gradients.
+  Builder(const graph::Graph& graph, bool training, std::function<bool(const at::Tensor&)> trained)
+      : graph_(graph), training_(training), trained_(std::move(trained)) {}
+
+  /// The whole step; throws Error naming the node that cannot be compiled.
+  BuiltStep build(const LossFunction& loss);
+
+  // For the rules of ops.
+  const graph::Graph& graph() const { return graph_; }
+  bool training() const { return training_; }
+  /// Refuses a node: "... the uncompiled step takes it".
+  template <typename... Parts>
+  [[noreturn]] void refuse(const graph::Node& node, const Parts&... why) const;
+
+  /// The matrix of an argument; refuses one that is none.
+  int matrix(const graph::Node& node, std::string_view argument);
+  int matrix(const graph::Node& node, const graph::Argument& argument);
+  /// The same in rows of the arena: a parameter or buffer is copied.
+  int padded(const graph::Node& node, std::string_view argument);
+  int padded(int matrix);
+  /// A parameter or buffer as it lies in memory.
+  int outside(const graph::Node& node, std::string_view argument);
+  /// The integer input that an argument names.
+  int integers(const graph::Node& node, std::string_view argument) const;
+  bool is_integers(const graph::Node& node, std::string_view argument) const;
+  /// The result is that integer input, too.
+  void pass_integers(const graph::Node& node, std::string_view argument);
+  std::vector<graph::SizeExpr> sizes(const graph::Node& node, std::string_view argument) const;
+  /// The number that an argument is: a literal or a constant tensor without dimensions.
+  std::optional<double> constant(const graph::Node& node, std::string_view argument) const;
+  /// A number of a call; refuses values and sizes.
+  double number(const graph::Node& node, std::string_view argument) const;
+  const c10::IValue& literal(const graph::Node& node, std::string_view argument) const;
+  bool flag(const graph::Node& node, std::string_view argument) const;
+
+  /// A new matrix as the value's sizes say.
+  int make(const graph::Node& node, const graph::Value& value);
+  int make_like(int matrix);
+  int make(RowCount rows, int64_t width);
+  int make_alias(int matrix);
+  const PlanMatrix& at(int matrix) const { return built_.plan.matrices[static_cast<size_t>(matrix)]; }
+  bool alike(int a, int b) const { return at(a).rows == at(b).rows && at(a).width == at(b).width; }
+  bool needs_gradient(int matrix) const { return matrix >= 0 && needs_[static_cast<size_t>(matrix)]; }
+  void set_needs_gradient(int matrix, bool needs) { needs_[static_cast<size_t>(matrix)] = needs; }
+  void set(const graph::Value& value, int matrix);
+  bool read_once(const graph::Value& value) const;
+
+  /// Adds an instruction; its place may be changed by `last_writer`.
+  Instruction& emit(Instruction one);
+  /// The forward instruction that made a matrix, if it was the last one; null otherwise.
+  Instruction* last_writer(int matrix);
+  /// `rule` runs in the backward pass, with the gradient of `of`, unless that has none.
+  void on_backward(int of, std::function<void(int gradient)> rule);
+  /// In the backward pass: `write(out, adds)` gives the gradient for `to`, adding to `out` if `adds`; with
+  /// can_add = false it is always written to a matrix of its own first. Nothing where `to` needs none.
+  void contribute(int to, bool can_add, const std::function<void(int out, bool adds)>& write);
+  /// The gradient of `to` is `gradient` itself, or that times `scale` is added to it.
+  void pass_on(int to, int gradient, float scale = 1.0F);
+  void add_bound(const graph::Node& node, int input, int64_t classes, RowCount rows);
+
+ private:
+  void add_inputs();
+  void add_attributes();
+  void add_call(const graph::Node& node);
+  void add_loss(const LossFunction& loss);
+  int gradient_for_outside(int matrix);
+  RowCount rows_of(const graph::Node& node, const std::vector<graph::SizeExpr>& sizes, size_t count) const;
+  int shaped(const graph::Node& node, const std::vector<graph::SizeExpr>& sizes, Home home);
+
+  const graph::Graph& graph_;
+  bool training_;
+  std::function<bool(const at::Tensor&)> trained_;
+  BuiltStep built_;
+  std::map<const graph::Value*, int> matrices_;
+  std::map<const graph::Value*, int> integers_;
+  std::map<int, size_t> outside_of_;  ///< matrix -> built_.outside
+  std::map<int, int> padded_of_;
+  std::vector<bool> needs_;
+  std::vector<std::pair<int, std::function<void(int)>>> rules_;
+  std::map<int, int> gradients_;
+  std::set<int> borrowed_;  ///< whose gradient is another matrix's, too: nothing is added to that in place
+};
+
+/// Adds the instructions of a call, and the rule for its gradients.
+using OpRule = void (*)(Builder& builder, const graph::Node& node);
+struct OpRow {
+  const char* op;
+  OpRule rule;
+};
+/// The rule of an op; null for one that has none.
+OpRule find_rule(const graph::Node& node);
+/// The names of all ops that have one, in order, for messages and pages.
+std::vector<std::string> compiled_ops();
+
+// The tables of the files of rules.
+std::vector<OpRow> layer_rules();
+std::vector<OpRow> pointwise_rules();
+std::vector<OpRow> shape_rules();
+std::vector<OpRow> reduction_rules();
+
+template <typename... Parts>
+void Builder::refuse(const graph::Node& node, const Parts&... why) const {
+  std::string name = node.name().empty() ? node.target() : node.name();
+  if (!node.scope.empty()) name += "' in '" + node.scope;
+  fail(kCompileWhere, why..., " at '", name, "' (", node.target(),
+       "); without compiling, amp::fused_step and Trainer take it");
+}
+
+}  // namespace ulp::train::compiled

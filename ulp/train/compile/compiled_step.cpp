@@ -1,0 +1,316 @@
+#include "ulp/train/compile/compiled_step.h"
+
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "ulp/amp/optimizer/prepared_update.h"
+#include "ulp/base/error.h"
+#include "ulp/graph/passes/pass.h"
+#include "ulp/kernels/isa/isa.h"
+#include "ulp/train/compile/builder.h"
+
+namespace ulp::train {
+
+namespace {
+
+constexpr const char* kStepWhere = "train.CompiledStep.step";
+
+std::vector<int64_t> sizes_at(const std::vector<graph::SizeExpr>& sizes, int64_t batch) {
+  std::vector<int64_t> made;
+  for (const graph::SizeExpr& size : sizes) made.push_back(size.at(batch));
+  return made;
+}
+
+/// Whether a tensor has the sizes, without an allocation.
+bool has_sizes(const at::Tensor& tensor, const std::vector<graph::SizeExpr>& sizes, int64_t batch) {
+  if (tensor.dim() != static_cast<int64_t>(sizes.size())) return false;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (tensor.size(static_cast<int64_t>(d)) != sizes[d].at(batch)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+struct CompiledStep::Parts {
+  std::shared_ptr<graph::GraphModule> module;  ///< whose tensors are trained
+  amp::FusedOptimizer& optimizer;
+  CompileOptions options;
+  compiled::BuiltStep built;
+  LossFunction loss_function;
+  std::vector<at::Tensor> gradients;  ///< of built.outside, undefined where there is none
+  std::optional<amp::PreparedUpdate> prepared = std::nullopt;
+  compiled::StepRun run = {};
+  at::Tensor arena = {};
+  int64_t capacity = 0, batch = 0;
+  std::vector<const void*> pointers = {};  ///< of the inputs, kept for their room
+  amp::FusedStepResult update = {};
+  float loss = std::numeric_limits<float>::quiet_NaN();
+
+  /// Makes the memory for so many samples.
+  void grow(int64_t samples) {
+    const compiled::ArenaPlan placed = compiled::place_matrices(built.plan, samples);
+    arena = at::zeros({static_cast<int64_t>(placed.floats)}, at::kFloat);
+    float* base = arena.data_ptr<float>();
+    for (size_t m = 0; m < built.plan.matrices.size(); ++m) {
+      const compiled::PlanMatrix& matrix =
+          built.plan.matrices[static_cast<size_t>(built.plan.root(static_cast<int>(m)))];
+      if (matrix.home == compiled::Home::arena) run.views[m].data = base + placed.offsets[m];
+    }
+    capacity = samples;
+  }
+
+  void set_batch(int64_t samples) {
+    if (samples == batch) return;
+    if (samples > capacity) grow(std::max(samples, options.max_batch));
+    for (size_t m = 0; m < built.plan.matrices.size(); ++m)
+      run.views[m].rows = built.plan.matrices[m].rows.at(samples);
+    batch = samples;
+  }
+
+  /// Where parameters and buffers are now.
+  void find_outside() {
+    for (const compiled::OutsideTensor& of : built.outside) {
+      compiled::MatrixView& view = run.views[static_cast<size_t>(of.matrix)];
+      const at::Tensor& tensor = of.tensor;
+      if (tensor.numel() != view.rows * view.width || tensor.scalar_type() != at::kFloat ||
+          !tensor.is_contiguous()) {
+        fail(kStepWhere, "expected '", of.name, "' as it was when it was compiled, float32 of ",
+             view.rows * view.width, " numbers, got ", tensor.dtype(), ' ', tensor.sizes());
+      }
+      view.data = tensor.data_ptr<float>();
+    }
+  }
+
+  void check_batch(const char* where, int64_t samples) const {
+    if (samples < 1) fail(where, "expected a batch of at least 1, got ", samples);
+  }
+
+  void set_inputs(const char* where, std::span<const void* const> inputs) {
+    if (inputs.size() != built.inputs.size())
+      fail(where, "expected ", built.inputs.size(), " inputs, got ", inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const compiled::StepInput& input = built.inputs[i];
+      if (inputs[i] == nullptr) fail(where, "expected memory for input '", input.name, "', got null");
+      if (input.integers) {
+        run.integers[i] = static_cast<const int64_t*>(inputs[i]);
+      } else {
+        // The plan copies inputs and writes none.
+        run.views[static_cast<size_t>(input.matrix)].data =
+            const_cast<float*>(static_cast<const float*>(inputs[i]));
+      }
+    }
+  }
+
+  void check_classes(const char* where, bool with_targets) const {
+    for (const compiled::IndexBound& bound : built.bounds) {
+      if (bound.input == compiled::kTargets && !with_targets) continue;
+      const int64_t* classes =
+          bound.input == compiled::kTargets ? run.targets : run.integers[static_cast<size_t>(bound.input)];
+      for (int64_t r = 0; r < bound.rows.at(batch); ++r) {
+        if (classes[r] < 0 || classes[r] >= bound.classes) {
+          fail(where, "expected classes in [0, ", bound.classes, "), got ", classes[r], " in row ", r,
+               " for '", bound.name, "'");
+        }
+      }
+    }
+  }
+
+  float step(std::span<const void* const> inputs, const void* targets, int64_t samples) {
+    check_batch(kStepWhere, samples);
+    set_batch(samples);
+    set_inputs(kStepWhere, inputs);
+    find_outside();
+    const bool has_targets = loss_function.kind != LossFunction::Kind::none;
+    if (has_targets != (targets != nullptr))
+      fail(kStepWhere, "expected ", has_targets ? "targets, got none" : "no targets, got some");
+    if (built.targets >= 0) {
+      run.views[static_cast<size_t>(built.targets)].data =
+          const_cast<float*>(static_cast<const float*>(targets));
+    } else {
+      run.targets = static_cast<const int64_t*>(targets);
+    }
+    check_classes(kStepWhere, true);
+    compiled::run(built.plan, run, 0, built.plan.instructions.size());
+    loss = static_cast<float>(run.loss);
+    update = prepared->apply(options.max_norm, options.check_finite);
+    return loss;
+  }
+
+  bool takes_classes() const { return loss_function.kind == LossFunction::Kind::cross_entropy; }
+
+  void expect_one_input(const char* where) const {
+    if (built.inputs.size() != 1 || built.inputs[0].integers)
+      fail(where, "expected a graph of one input of floats, got one of ", built.inputs.size(), " inputs");
+  }
+};
+
+CompiledStep::CompiledStep(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+CompiledStep::CompiledStep(CompiledStep&&) noexcept = default;
+CompiledStep& CompiledStep::operator=(CompiledStep&&) noexcept = default;
+CompiledStep::~CompiledStep() = default;
+
+CompiledStep compile(const std::shared_ptr<graph::GraphModule>& module, const LossFunction& loss,
+                     amp::FusedOptimizer& optimizer, const CompileOptions& options) {
+  const at::NoGradGuard no_grad;
+  if (module == nullptr) fail(compiled::kCompileWhere, "expected a captured network, got none");
+  if (options.max_batch < 0)
+    fail(compiled::kCompileWhere, "expected max_batch >= 0, got ", options.max_batch);
+  if (options.max_norm && !(*options.max_norm > 0))
+    fail(compiled::kCompileWhere, "expected max_norm > 0, got ", *options.max_norm);
+  const auto trained = [&](const at::Tensor& tensor) {
+    return std::ranges::any_of(optimizer.param_groups(), [&](const torch::optim::OptimizerParamGroup& group) {
+      return std::ranges::any_of(group.params(), [&](const at::Tensor& own) { return own.is_same(tensor); });
+    });
+  };
+  const std::shared_ptr<graph::Graph> graph = module->graph().clone();
+  graph::canonicalize(*graph);  // t and addmm become linear, and so on
+  compiled::Builder builder(*graph, module->is_training(), trained);
+  auto parts = std::unique_ptr<CompiledStep::Parts>(
+      new CompiledStep::Parts{module, optimizer, options, builder.build(loss), loss, {}});
+  compiled::StepRun& run = parts->run;
+  run.products = &kernels::layer_product_ops(kernels::selected_isa());
+  run.rows = &kernels::step_row_ops(kernels::selected_isa());
+  run.integers.resize(parts->built.inputs.size());
+  for (const compiled::PlanMatrix& matrix : parts->built.plan.matrices)
+    run.views.push_back({nullptr, matrix.rows.at(1), matrix.width, matrix.stride});
+  std::vector<amp::PreparedGradient> gradients;
+  for (const compiled::OutsideTensor& of : parts->built.outside) {
+    at::Tensor& gradient = parts->gradients.emplace_back();
+    if (of.gradient < 0) continue;
+    gradient = at::zeros_like(of.tensor);
+    run.views[static_cast<size_t>(of.gradient)].data = gradient.data_ptr<float>();
+    gradients.push_back({of.tensor, gradient});
+  }
+  parts->pointers.resize(parts->built.inputs.size());
+  parts->prepared.emplace(optimizer, std::move(gradients));
+  parts->prepared->settle();
+  if (options.max_batch > 0) parts->set_batch(options.max_batch);
+  return CompiledStep(std::move(parts));
+}
+
+float CompiledStep::step(std::span<const void* const> inputs, const void* targets, int64_t batch) {
+  return parts_->step(inputs, targets, batch);
+}
+
+float CompiledStep::step(const float* input, const float* targets, int64_t batch) {
+  parts_->expect_one_input(kStepWhere);
+  if (parts_->built.targets < 0)
+    fail(kStepWhere, "expected another loss for targets of floats, got one without");
+  const void* inputs[] = {input};
+  return parts_->step(inputs, targets, batch);
+}
+
+float CompiledStep::step(const float* input, const int64_t* classes, int64_t batch) {
+  parts_->expect_one_input(kStepWhere);
+  if (!parts_->takes_classes()) fail(kStepWhere, "expected cross_entropy for classes, got another loss");
+  const void* inputs[] = {input};
+  return parts_->step(inputs, classes, batch);
+}
+
+float CompiledStep::step(const std::vector<at::Tensor>& inputs, const at::Tensor& targets) {
+  Parts& parts = *parts_;
+  if (inputs.size() != parts.built.inputs.size())
+    fail(kStepWhere, "expected ", parts.built.inputs.size(), " inputs, got ", inputs.size());
+  int64_t batch = 1;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (parts.built.inputs[i].batch_dim == 0 && inputs[i].defined() && inputs[i].dim() > 0) {
+      batch = inputs[i].size(0);
+      break;
+    }
+  }
+  parts.check_batch(kStepWhere, batch);
+  const auto check = [&](const at::Tensor& tensor, const std::string& name, at::ScalarType type,
+                         const std::vector<graph::SizeExpr>& sizes) {
+    if (tensor.defined() && tensor.scalar_type() == type && tensor.device().is_cpu() &&
+        tensor.is_contiguous() && has_sizes(tensor, sizes, batch))
+      return;
+    const std::vector<int64_t> wanted = sizes_at(sizes, batch);
+    if (!tensor.defined()) fail(kStepWhere, "expected a tensor for '", name, "', got none");
+    fail(kStepWhere, "expected a contiguous tensor of ", type, ' ', at::IntArrayRef(wanted),
+         " on the CPU for '", name, "', got ", tensor.dtype(), ' ', tensor.sizes());
+  };
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const compiled::StepInput& input = parts.built.inputs[i];
+    check(inputs[i], input.name, input.integers ? at::kLong : at::kFloat, input.sizes);
+    parts.pointers[i] = inputs[i].const_data_ptr();
+  }
+  if (parts.loss_function.kind == LossFunction::Kind::none)
+    return parts.step(parts.pointers, targets.defined() ? targets.const_data_ptr() : nullptr, batch);
+  if (parts.takes_classes()) {
+    // [rows] of the logits' [rows, classes].
+    if (!targets.defined() || targets.dim() != 1 || targets.scalar_type() != at::kLong ||
+        !targets.is_contiguous() || !targets.device().is_cpu() ||
+        targets.size(0) != parts.built.sizes[0].at(batch)) {
+      fail(kStepWhere, "expected targets of int64 [", parts.built.sizes[0].at(batch), "], got ",
+           targets.defined() ? targets.toString() : "none");
+    }
+  } else {
+    check(targets, "targets", at::kFloat, parts.built.sizes);
+  }
+  return parts.step(parts.pointers, targets.const_data_ptr(), batch);
+}
+
+float CompiledStep::step(const at::Tensor& input, const at::Tensor& targets) {
+  return step(std::vector<at::Tensor>{input}, targets);
+}
+
+void CompiledStep::forward(std::span<const void* const> inputs, int64_t batch, float* result) {
+  constexpr const char* kForwardWhere = "train.CompiledStep.forward";
+  Parts& parts = *parts_;
+  parts.check_batch(kForwardWhere, batch);
+  if (result == nullptr) fail(kForwardWhere, "expected memory for the result, got null");
+  parts.set_batch(batch);
+  parts.set_inputs(kForwardWhere, inputs);
+  parts.find_outside();
+  parts.check_classes(kForwardWhere, false);
+  compiled::run(parts.built.plan, parts.run, 0, parts.built.plan.forward_end);
+  const compiled::MatrixView& made = parts.run.views[static_cast<size_t>(parts.built.result)];
+  for (int64_t r = 0; r < made.rows; ++r)
+    std::copy_n(made.data + r * made.stride, made.width, result + r * made.width);
+}
+
+void CompiledStep::forward(const float* input, int64_t batch, float* result) {
+  parts_->expect_one_input("train.CompiledStep.forward");
+  const void* inputs[] = {input};
+  forward(std::span<const void* const>(inputs), batch, result);
+}
+
+int64_t CompiledStep::result_size(int64_t batch) const {
+  const compiled::PlanMatrix& matrix = parts_->built.plan.matrices[static_cast<size_t>(parts_->built.result)];
+  return matrix.rows.at(batch) * matrix.width;
+}
+
+float CompiledStep::loss() const {
+  return parts_->loss;
+}
+
+const amp::FusedStepResult& CompiledStep::update() const {
+  return parts_->update;
+}
+
+at::Tensor CompiledStep::gradient(const at::Tensor& parameter) const {
+  for (size_t i = 0; i < parts_->gradients.size(); ++i) {
+    if (parts_->built.outside[i].tensor.is_same(parameter) && parts_->gradients[i].defined())
+      return parts_->gradients[i];
+  }
+  fail("train.CompiledStep.gradient", "expected a parameter that the step trains, got another tensor");
+}
+
+int64_t CompiledStep::arena_bytes() const {
+  return parts_->arena.defined() ? static_cast<int64_t>(parts_->arena.nbytes()) : 0;
+}
+
+size_t CompiledStep::instruction_count() const {
+  return parts_->built.plan.instructions.size();
+}
+
+std::vector<std::string> compiled_operators() {
+  return compiled::compiled_ops();
+}
+
+}  // namespace ulp::train

@@ -1,0 +1,89 @@
+// A training step that is compiled once and then runs without LibTorch: forward, backward and update as one plan.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ulp/amp/optimizer/fused_step.h"
+#include "ulp/base/export.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/train/compile/loss_function.h"
+
+namespace ulp::train {
+
+/// How a step is compiled.
+struct CompileOptions {
+  int64_t max_batch =
+      0;  ///< memory is made for so many samples; a larger batch makes more when it comes. 0: the first one's
+  std::optional<double> max_norm = std::nullopt;  ///< as amp::FusedStepOptions has it
+  bool check_finite = false;                      ///< gradients that are not finite skip the update
+};
+
+/// A network, a loss and an optimizer rule as one list of kernel calls over one block of memory, for small networks, whose
+/// steps are mostly bookkeeping otherwise. Computes in fp32 on the calling thread. After the first step of a batch size (or
+/// of a larger one) it allocates nothing and calls no operator of LibTorch.
+///
+/// Parameters are those of the graph and are updated where they are; moments and numbers of steps are the optimizer's, which
+/// may be saved, loaded and given other learning rates between steps. Results are the same bits in every run and on every
+/// instruction set; beside LibTorch's they differ by rounding, as sums have another order (docs/compiled-training.md).
+class ULP_API CompiledStep {
+ public:
+  CompiledStep(CompiledStep&&) noexcept;
+  CompiledStep& operator=(CompiledStep&&) noexcept;
+  ~CompiledStep();
+
+  /// One step on the samples of `inputs`, one tensor for each input of the graph, dense, of float32 or int64 as captured.
+  /// `targets`: of the result's sizes, or for cross_entropy int64 [rows]; undefined for LossFunction::none(). Gives the
+  /// loss before the update. Throws Error for other tensors and for classes out of range; then nothing has changed.
+  float step(const std::vector<at::Tensor>& inputs, const at::Tensor& targets = {});
+  float step(const at::Tensor& input, const at::Tensor& targets);
+  /// The same on memory of the caller's, row-major, for a graph of one input of floats; `batch` samples.
+  float step(const float* input, const float* targets, int64_t batch);
+  float step(const float* input, const int64_t* classes, int64_t batch);
+  /// And for any inputs: floats or int64, as the graph takes them.
+  float step(std::span<const void* const> inputs, const void* targets, int64_t batch);
+
+  /// The result of the network as it is now, in the mode in which it was compiled: `result` holds result_size(batch)
+  /// numbers. Allocates as step() does.
+  void forward(const float* input, int64_t batch, float* result);
+  void forward(std::span<const void* const> inputs, int64_t batch, float* result);
+  int64_t result_size(int64_t batch) const;
+
+  /// Of the last step.
+  float loss() const;
+  /// What the optimizer did in it; grad_norm is measured with max_norm or check_finite alone.
+  const amp::FusedStepResult& update() const;
+  /// The gradient of a parameter, as the last step left it, before clipping; the tensor stays the same one. Throws Error for a
+  /// tensor without one.
+  at::Tensor gradient(const at::Tensor& parameter) const;
+  /// Bytes of the block that holds activations and their gradients.
+  int64_t arena_bytes() const;
+  /// How many kernel calls a step is, without the update.
+  size_t instruction_count() const;
+
+ private:
+  friend ULP_API CompiledStep compile(const std::shared_ptr<graph::GraphModule>& module,
+                                      const LossFunction& loss, amp::FusedOptimizer& optimizer,
+                                      const CompileOptions& options);
+  struct Parts;
+  explicit CompiledStep(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+/// Compiles the training step of a captured network in its present mode. The optimizer must outlive the result; parameters
+/// that it does not have are not trained. Throws Error for what a compiled step does not take, naming the node: operators
+/// (compiled_operators()), types other than float32, sizes that are broadcast, free dimensions, dropout with p > 0, hooks on
+/// parameters. Nothing has changed then.
+ULP_API CompiledStep compile(const std::shared_ptr<graph::GraphModule>& module, const LossFunction& loss,
+                             amp::FusedOptimizer& optimizer, const CompileOptions& options = {});
+
+/// The operators that compile() knows, "aten::linear" and so on, in alphabetical order.
+ULP_API std::vector<std::string> compiled_operators();
+
+}  // namespace ulp::train

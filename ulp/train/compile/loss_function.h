@@ -1,0 +1,35 @@
+// The loss that a compiled training step takes of a network's result.
+#pragma once
+
+#include <cstdint>
+
+namespace ulp::train {
+
+/// A loss of the result of a network and a target, by the formulas of torch::nn::functional.
+struct LossFunction {
+  /// Which one.
+  enum class Kind : uint8_t {
+    none,           ///< the result of the graph is the loss: one number
+    mse,            ///< mse_loss
+    l1,             ///< l1_loss
+    smooth_l1,      ///< smooth_l1_loss with `beta`
+    huber,          ///< huber_loss with `beta` as its delta
+    cross_entropy,  ///< cross_entropy of rows of logits and class indices, without weights and smoothing
+    bce_logits      ///< binary_cross_entropy_with_logits without weights
+  };
+  Kind kind = Kind::none;
+  bool mean = true;   ///< over all numbers (cross_entropy: over the rows); false: their sum
+  double beta = 1.0;  ///< > 0
+
+  static LossFunction none() { return {}; }
+  static LossFunction mse() { return {Kind::mse}; }
+  static LossFunction l1() { return {Kind::l1}; }
+  static LossFunction smooth_l1(double beta = 1.0) { return {Kind::smooth_l1, true, beta}; }
+  static LossFunction huber(double delta = 1.0) { return {Kind::huber, true, delta}; }
+  static LossFunction cross_entropy() { return {Kind::cross_entropy}; }
+  static LossFunction bce_logits() { return {Kind::bce_logits}; }
+  /// The same with the sum of the numbers in the place of their mean.
+  LossFunction sum() const { return {kind, false, beta}; }
+};
+
+}  // namespace ulp::train

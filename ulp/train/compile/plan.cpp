@@ -1,0 +1,46 @@
+#include "ulp/train/compile/plan.h"
+
+#include <algorithm>
+
+#include "ulp/runtime/engine/arena.h"
+
+namespace ulp::train::compiled {
+
+int StepPlan::root(int matrix) const {
+  while (matrices[static_cast<size_t>(matrix)].alias_of >= 0)
+    matrix = matrices[static_cast<size_t>(matrix)].alias_of;
+  return matrix;
+}
+
+ArenaPlan place_matrices(const StepPlan& plan, int64_t batch) {
+  std::vector<runtime::ArenaBuffer> buffers;
+  std::vector<int> buffer_of(plan.matrices.size(), -1);
+  for (size_t i = 0; i < plan.instructions.size(); ++i) {
+    const Instruction& one = plan.instructions[i];
+    for (const int operand : {one.out, one.a, one.b, one.c, one.d, one.e}) {
+      if (operand < 0) continue;
+      const auto root = static_cast<size_t>(plan.root(operand));
+      const PlanMatrix& matrix = plan.matrices[root];
+      if (matrix.home != Home::arena) continue;
+      const int now = static_cast<int>(i);
+      if (buffer_of[root] < 0) {
+        buffer_of[root] = static_cast<int>(buffers.size());
+        const int64_t floats = matrix.rows.at(batch) * matrix.stride;
+        buffers.push_back({static_cast<size_t>(floats) * sizeof(float), now, now});
+      }
+      // The result of the graph is read by callers after its part of the plan.
+      buffers[static_cast<size_t>(buffer_of[root])].last = now;
+    }
+  }
+  const runtime::ArenaLayout layout = runtime::plan_arena(buffers);
+  ArenaPlan placed;
+  placed.offsets.resize(plan.matrices.size());
+  placed.floats = layout.total / sizeof(float);
+  for (size_t m = 0; m < plan.matrices.size(); ++m) {
+    const int buffer = buffer_of[static_cast<size_t>(plan.root(static_cast<int>(m)))];
+    if (buffer >= 0) placed.offsets[m] = layout.offsets[static_cast<size_t>(buffer)] / sizeof(float);
+  }
+  return placed;
+}
+
+}  // namespace ulp::train::compiled

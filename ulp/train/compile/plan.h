@@ -1,0 +1,121 @@
+// A training step as data: matrices of floats with planned lifetimes in one arena, and the instructions that compute them;
+// internal to the room.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "ulp/kernels/training/layer_product.h"
+#include "ulp/kernels/training/step_rows.h"
+
+namespace ulp::train::compiled {
+
+/// A number of rows that may follow the batch: numerator * batch / denominator + offset, always whole.
+struct RowCount {
+  int64_t numerator = 0, denominator = 1, offset = 1;
+  int64_t at(int64_t batch) const { return numerator * batch / denominator + offset; }
+  bool operator==(const RowCount&) const = default;
+};
+
+/// Where the numbers of a matrix are.
+enum class Home : uint8_t {
+  arena,
+  input,    ///< the caller's, dense
+  outside,  ///< a parameter, buffer or gradient: memory that lives longer than a step
+};
+
+/// A matrix of floats: the last dimension of a tensor by all others; a last dimension that follows the batch counts as
+/// rows. Rows in the arena lie a multiple of 16 apart, and what is between them is never read as a result.
+struct PlanMatrix {
+  RowCount rows;
+  int64_t width = 1, stride = 1;
+  Home home = Home::arena;
+  int alias_of = -1;  ///< the same memory as that matrix
+};
+
+/// Where a matrix is in this step.
+struct MatrixView {
+  float* data = nullptr;
+  int64_t rows = 0, width = 0, stride = 0;
+  int64_t count() const { return rows * stride; }
+  kernels::StepRows as_rows() const { return {data, rows, width, stride}; }
+};
+
+enum class Op : uint8_t {
+  transpose,        ///< out = a^T
+  forward_product,  ///< out = finish(a b + c), b being a transposed weight
+  input_product,    ///< out (+)= a b
+  weight_product,   ///< out (+)= a^T b
+  value,            ///< out = function(a)
+  gradient,    ///< out = the gradient from a, with the input b and the value c where the function needs them
+  add_scaled,  ///< out = a + p0 b
+  multiply,    ///< out = a b
+  select,      ///< out = the smaller (p0 = 1) or larger (-1) of a and b
+  select_gradient,  ///< out = what of the gradient a comes to b, c being the other one
+  fill,             ///< out = p0
+  copy,             ///< `columns` columns of out from `to` on (+)= those of a from `from` on
+  reshape,          ///< out = a in row-major order
+  column_sums,      ///< out (+)= the sum of the rows of a
+  total,            ///< out = the sum of a, divided by how many there are if `mean`
+  spread,           ///< out = the one number a, divided by how many there are if `mean`
+  pick,             ///< out[r] = a[r, classes[r]]
+  unpick,           ///< out = 0 but for out[r, classes[r]] = a[r]
+  log_softmax,
+  log_softmax_gradient,  ///< from the gradient a and the value b
+  softmax,
+  softmax_gradient,
+  layer_norm,  ///< of a with the weight b and the bias c
+  layer_norm_gradient,  ///< out, d (+)= of the weight, e (+)= of the bias, from the gradient a, the input b, the weight c
+  point_loss,     ///< the loss of a for the target b, and its gradient out
+  cross_entropy,  ///< the loss of a for `classes`, and its gradient out
+  take_loss,      ///< the loss is the one number a
+};
+
+/// One call of a kernel. Operands are numbers of matrices, -1 for none.
+struct Instruction {
+  Op op = Op::fill;
+  int out = -1, a = -1, b = -1, c = -1, d = -1, e = -1;
+  kernels::Differentiable function = kernels::Differentiable::affine;
+  kernels::PointLoss loss = kernels::PointLoss::mse;
+  kernels::ProductFinish finish = kernels::ProductFinish::none;
+  float p[3] = {};
+  bool adds = false;         ///< to what `out` (or d) holds
+  bool second_adds = false;  ///< to what e holds
+  bool mean = false;
+  int64_t from = 0, to = 0, columns = 0;
+  int classes = -1;  ///< which integer input; kTargets: the targets of the loss
+};
+constexpr int kTargets = -2;
+
+/// The whole step: instructions up to `forward_end` give the result of the graph, the others the loss and the gradients.
+struct StepPlan {
+  std::vector<PlanMatrix> matrices;
+  std::vector<Instruction> instructions;
+  size_t forward_end = 0;
+
+  /// The matrix whose memory it is.
+  int root(int matrix) const;
+};
+
+/// The plan for a largest batch: where each matrix lies.
+struct ArenaPlan {
+  std::vector<size_t> offsets;  ///< in floats, of matrices in the arena
+  size_t floats = 0;
+};
+ArenaPlan place_matrices(const StepPlan& plan, int64_t batch);
+
+/// What instructions read beside matrices, and what they give.
+struct StepRun {
+  std::vector<MatrixView> views;
+  std::vector<const int64_t*> integers;  ///< of the integer inputs
+  const int64_t* targets = nullptr;
+  double loss = 0;
+  const kernels::LayerProductOps* products = nullptr;
+  const kernels::StepRowOps* rows = nullptr;
+};
+
+/// Runs the instructions [begin, end).
+void run(const StepPlan& plan, StepRun& step, size_t begin, size_t end);
+
+}  // namespace ulp::train::compiled

@@ -1,0 +1,114 @@
+// Sums of whole tensors, softmax over the last dimension, and losses that a graph computes itself.
+#include "ulp/train/compile/builder.h"
+
+namespace ulp::train::compiled {
+
+namespace {
+
+/// The sum or mean of a matrix; gives the matrix of one number.
+int add_total(Builder& builder, int x, bool mean) {
+  const int y = builder.make(RowCount{}, 1);
+  builder.emit({.op = Op::total, .out = y, .a = x, .mean = mean});
+  builder.set_needs_gradient(y, builder.needs_gradient(x));
+  builder.on_backward(y, [&builder, x, mean](int gradient) {
+    builder.contribute(x, false, [&](int out, bool) {
+      builder.emit({.op = Op::spread, .out = out, .a = gradient, .mean = mean});
+    });
+  });
+  return y;
+}
+
+template <bool kMean>
+void add_whole(Builder& builder, const graph::Node& node) {
+  if (!builder.literal(node, "dtype").isNone()) builder.refuse(node, "expected no dtype, got one");
+  builder.set(*node.output(), add_total(builder, builder.padded(node, "self"), kMean));
+}
+
+template <bool kLog>
+void add_softmax(Builder& builder, const graph::Node& node) {
+  const auto sizes = builder.sizes(node, "self");
+  const auto dim = static_cast<int64_t>(builder.number(node, "dim"));
+  const auto last = static_cast<int64_t>(sizes.size()) - 1;
+  if ((dim != -1 && dim != last) || last < 0 || !sizes.back().constant())
+    builder.refuse(node, "expected the last dimension, of a fixed size, got dimension ", dim);
+  if (!builder.literal(node, "dtype").isNone()) builder.refuse(node, "expected no dtype, got one");
+  const int x = builder.padded(node, "self");
+  const int y = builder.make(node, *node.output());
+  builder.emit({.op = kLog ? Op::log_softmax : Op::softmax, .out = y, .a = x});
+  builder.set_needs_gradient(y, builder.needs_gradient(x));
+  builder.set(*node.output(), y);
+  builder.on_backward(y, [&builder, x, y](int gradient) {
+    builder.contribute(x, false, [&](int out, bool) {
+      builder.emit(
+          {.op = kLog ? Op::log_softmax_gradient : Op::softmax_gradient, .out = out, .a = gradient, .b = y});
+    });
+  });
+}
+
+/// One column a row.
+void add_gather(Builder& builder, const graph::Node& node) {
+  const auto sizes = builder.sizes(node, "self"), index = builder.sizes(node, "index");
+  const auto dim = static_cast<int64_t>(builder.number(node, "dim"));
+  const auto last = static_cast<int64_t>(sizes.size()) - 1;
+  const bool one_a_row =
+      index.size() == sizes.size() && last >= 0 && index.back() == graph::SizeExpr{.offset = 1};
+  if ((dim != -1 && dim != last) || !one_a_row || !sizes.back().constant())
+    builder.refuse(node, "expected one index a row into the last dimension, got other sizes");
+  const int x = builder.padded(node, "self");
+  const int classes = builder.integers(node, "index");
+  const int y = builder.make(node, *node.output());
+  if (!(builder.at(x).rows == builder.at(y).rows))
+    builder.refuse(node, "expected as many indices as rows, got others");
+  builder.add_bound(node, classes, builder.at(x).width, builder.at(y).rows);
+  builder.emit({.op = Op::pick, .out = y, .a = x, .classes = classes});
+  builder.set_needs_gradient(y, builder.needs_gradient(x));
+  builder.set(*node.output(), y);
+  builder.on_backward(y, [&builder, x, classes](int gradient) {
+    builder.contribute(x, false, [&](int out, bool) {
+      builder.emit({.op = Op::unpick, .out = out, .a = gradient, .classes = classes});
+    });
+  });
+}
+
+void add_mse_loss(Builder& builder, const graph::Node& node) {
+  constexpr double kMean = 1, kSum = 2;
+  const double reduction = builder.number(node, "reduction");
+  if (reduction != kMean && reduction != kSum)
+    builder.refuse(node, "expected a mean or a sum, got no reduction");
+  if (builder.sizes(node, "self") != builder.sizes(node, "target"))
+    builder.refuse(node, "expected two tensors of the same sizes, got others, which would be broadcast");
+  const int a = builder.padded(node, "self"), b = builder.padded(node, "target");
+  const int difference = builder.make_like(a), square = builder.make_like(a);
+  builder.set_needs_gradient(difference, builder.needs_gradient(a) || builder.needs_gradient(b));
+  builder.set_needs_gradient(square, builder.needs_gradient(difference));
+  builder.emit({.op = Op::add_scaled, .out = difference, .a = a, .b = b, .p = {-1.0F}});
+  builder.on_backward(difference, [&builder, a, b](int gradient) {
+    builder.pass_on(a, gradient);
+    builder.pass_on(b, gradient, -1.0F);
+  });
+  builder.emit(
+      {.op = Op::value, .out = square, .a = difference, .function = kernels::Differentiable::square});
+  builder.on_backward(square, [&builder, difference](int gradient) {
+    builder.contribute(difference, false, [&](int out, bool) {
+      builder.emit({.op = Op::gradient,
+                    .out = out,
+                    .a = gradient,
+                    .b = difference,
+                    .function = kernels::Differentiable::square});
+    });
+  });
+  builder.set(*node.output(), add_total(builder, square, reduction == kMean));
+}
+
+}  // namespace
+
+std::vector<OpRow> reduction_rules() {
+  return {{"aten::mean", add_whole<true>},
+          {"aten::sum", add_whole<false>},
+          {"aten::log_softmax.int", add_softmax<true>},
+          {"aten::softmax.int", add_softmax<false>},
+          {"aten::gather", add_gather},
+          {"aten::mse_loss", add_mse_loss}};
+}
+
+}  // namespace ulp::train::compiled
