@@ -72,7 +72,7 @@ std::function<float()> compiled_step(const Network& network) {
   const auto optimizer = std::make_shared<ulp::amp::FusedOptimizer>(graph->parameters(), rule_of(network));
   const auto step = std::make_shared<ulp::train::CompiledStep>(ulp::train::compile(
       graph, network.classes ? LossFunction::cross_entropy() : LossFunction::mse(), *optimizer));
-  return [=, batch = network.batch, classes = network.classes] {
+  return [data, step, optimizer, batch = network.batch, classes = network.classes] {
     const float* inputs = data.inputs.const_data_ptr<float>();
     return classes ? step->step(inputs, data.targets.const_data_ptr<int64_t>(), batch)
                    : step->step(inputs, data.targets.const_data_ptr<float>(), batch);
@@ -137,6 +137,8 @@ int main(int argc, char** argv) {
       {"mlp 8-64-64-4, batch 1, tanh, Adam", {8, 64, 64, 4}, 1, "tanh"},
       {"mlp 17-256-256-6, batch 256, tanh, Adam", {17, 256, 256, 6}, 256, "tanh"},
       {"mlp 16-128-128-10, batch 64, layer norm, gelu, AdamW", {16, 128, 128, 10}, 64, "gelu", true, true},
+      {"mlp 64-512-512-8, batch 256, relu, Adam", {64, 512, 512, 8}, 256, "relu"},
+      {"mlp 64-1024-1024-8, batch 256, relu, Adam", {64, 1024, 1024, 8}, 256, "relu"},
       {"mlp 784-256-10, batch 64, relu, AdamW", {784, 256, 10}, 64, "relu", false, true},
   };
   for (const Network& network : networks) {
