@@ -153,7 +153,7 @@ class RandomNetwork {
 };
 
 TEST(CompiledRandomNetworks, HaveLibTorchsGradients) {
-  constexpr uint64_t kNetworks = 60;
+  constexpr uint64_t kNetworks = 200;
   for (uint64_t seed = 1; seed <= kNetworks; ++seed) {
     const RandomNetwork network(seed);
     const test::Function function = [&](const Tensors& p, const Tensors& x) { return network(p, x); };

@@ -38,7 +38,7 @@ std::shared_ptr<MlpNet> make_mlp(uint64_t seed, const std::vector<int64_t>& widt
 std::shared_ptr<graph::GraphModule> captured_mlp(uint64_t seed, int64_t batch,
                                                  const std::vector<int64_t>& widths = {8, 32, 32, 4}) {
   auto model = make_mlp(seed, widths);
-  const auto graph = capture(model, {normal({batch, widths.front()})});
+  const auto graph = capture(model, {normal({batch, widths.front()})}, {.far_sizes = false});
   graph->train();
   return graph;
 }
@@ -79,6 +79,12 @@ TEST(CompiledStep, FunctionsNumberByNumber) {
       {"abs", [](const at::Tensor& x) { return torch::abs(x); }},
       {"clamp", [](const at::Tensor& x) { return torch::clamp(x, -0.5, 0.75); }},
       {"clamp below", [](const at::Tensor& x) { return torch::clamp(x, -0.5); }},
+      {"sqrt", [](const at::Tensor& x) { return torch::sqrt(x.square() + 0.5); }},
+      {"quotient", [](const at::Tensor& x) { return x / (x.square() + 1.0); }},
+      {"row sums", [](const at::Tensor& x) { return x - x.mean(-1, true) + x.sum(-1, true) * 0.1; }},
+      {"row norm", [](const at::Tensor& x) { return x / torch::sqrt(x.square().sum(1).unsqueeze(1) + 0.1); }},
+      {"all", [](const at::Tensor& x) { return x * x.mean() + x.sum(); }},
+      {"relu6", [](const at::Tensor& x) { return torch::relu6(x * 5); }},
       {"hardtanh", [](const at::Tensor& x) { return torch::hardtanh(x); }},
       {"numbers", [](const at::Tensor& x) { return (1.0 - x) * 0.5 + (x / 3.0 - 2.0) - (-x).pow(2); }},
       {"twice", [](const at::Tensor& x) { return x * torch::sigmoid(x) + x; }},
@@ -115,6 +121,27 @@ TEST(CompiledStep, Losses) {
   expect_gradients("classes", net, parameters, {normal({13, 6})}, LossFunction::cross_entropy(), classes);
   expect_gradients("classes sum", net, parameters, {normal({13, 6})}, LossFunction::cross_entropy().sum(),
                    classes);
+}
+
+TEST(CompiledStep, WeightsOfRowsAreThoseOfAPolicyGradient) {
+  const auto graph = captured_mlp(14, 6), other = captured_mlp(14, 6);
+  const amp::UpdateRule rule = amp::SgdRule{.lr = 0.1};
+  amp::FusedOptimizer optimizer(graph->parameters(), rule), same(other->parameters(), rule);
+  CompiledStep step = compile(graph, LossFunction::weighted_cross_entropy(), optimizer);
+  const at::Tensor x = normal({6, 8}), actions = torch::randint(4, {6}, at::kLong), advantages = normal({6});
+  const at::Tensor each = torch::cross_entropy_loss(other->forward(x), actions, {}, at::Reduction::None);
+  const at::Tensor loss = (each * advantages).mean();
+  loss.backward();
+  EXPECT_NEAR(step.step({x}, actions, advantages), loss.item<float>(), 0x1p-18);
+  for (size_t p = 0; p < 6; ++p) {
+    const at::Tensor expected = other->parameters()[p].grad();
+    const float error = (step.gradient(graph->parameters()[p]) - expected).abs().max().item<float>();
+    EXPECT_LE(error, 0x1p-18F * expected.abs().max().item<float>());
+  }
+  EXPECT_TRUE(contains(error_of([&] { step.step(x, actions); }), "weights"));
+  const float raw = step.step(x.const_data_ptr<float>(), actions.const_data_ptr<int64_t>(),
+                              advantages.const_data_ptr<float>(), 6);
+  EXPECT_LT(raw, loss.item<float>());
 }
 
 TEST(CompiledStep, LayerNormResidualsConcatAndColumns) {
@@ -173,6 +200,25 @@ TEST(CompiledStep, LossesThatTheGraphComputes) {
       "clipped ratio", clipped, parameters,
       {normal({12, 6}), torch::randint(5, {12, 1}, at::kLong), normal({12, 1}) * 0.1 - 1.6, normal({12, 1})},
       LossFunction::none());
+}
+
+TEST(CompiledStep, ParametersThatAreBroadcast) {
+  torch::manual_seed(12);
+  const Tensors parameters = {normal({16, 6}), normal({16}), normal({3, 16}), normal({3}) * 0.3, normal({1})};
+  // A Gaussian policy with standard deviations of its own, as Schulman et al. 2017 have it, and a learned temperature.
+  const test::Function gaussian = [](const Tensors& p, const Tensors& x) {
+    const at::Tensor mean = torch::linear(torch::tanh(torch::linear(x[0], p[0], p[1])), p[2]) * p[4];
+    const at::Tensor z = (x[1] - mean) * torch::exp(-p[3]);
+    const at::Tensor log_probability = (z.square() * -0.5 - p[3]).sum(-1);
+    return -(log_probability * x[2]).mean();
+  };
+  expect_gradients("gaussian", gaussian, parameters, {normal({12, 6}), normal({12, 3}), normal({12})},
+                   LossFunction::none());
+  const test::Function by_class = [](const Tensors& p, const Tensors& x) {
+    return torch::cross_entropy_loss(torch::linear(torch::tanh(torch::linear(x[0], p[0], p[1])), p[2]), x[1]);
+  };
+  expect_gradients("cross entropy of the graph", by_class, {parameters.begin(), parameters.begin() + 3},
+                   {normal({12, 6}), torch::randint(3, {12}, at::kLong)}, LossFunction::none());
 }
 
 TEST(CompiledStep, UpdatesAreThoseOfTheFusedOptimizer) {
@@ -346,7 +392,9 @@ TEST(CompiledStep, RefusesByNameWhatItDoesNotTake) {
   EXPECT_TRUE(contains(message, "[train.compile]") && contains(message, "aten::cumsum") &&
               contains(message, "amp::fused_step and Trainer"))
       << message;
-  message = refusal([&](const Tensors& p, const Tensors& g) { return linear(p, g) * p[1]; }, weights, x);
+  message = refusal(
+      [&](const Tensors& p, const Tensors& g) { return linear(p, g).unsqueeze(1) * g[0].unsqueeze(2); },
+      weights, x);
   EXPECT_TRUE(contains(message, "broadcast")) << message;
   message =
       refusal([&](const Tensors& p, const Tensors& g) { return torch::dropout(linear(p, g), 0.5, true); },

@@ -37,7 +37,7 @@ inline std::shared_ptr<graph::GraphModule> capture_function(FunctionNet& net, co
                                                             const Tensors& inputs) {
   const auto graph = graph::capture(
       net, [&](const Tensors& given) { return c10::IValue(function(net.parameters_in_order, given)); },
-      inputs);
+      inputs, {.far_sizes = false});  // far sizes take most of a test's time
   graph->train();
   return graph;
 }
@@ -66,6 +66,7 @@ inline at::Tensor torch_loss(const LossFunction& loss, const at::Tensor& result,
           (mean ? F::HuberLossFuncOptions(torch::kMean) : F::HuberLossFuncOptions(torch::kSum))
               .delta(loss.beta));
     case Kind::cross_entropy:
+    case Kind::weighted_cross_entropy:
       return F::cross_entropy(result, targets,
                               mean ? F::CrossEntropyFuncOptions().reduction(torch::kMean)
                                    : F::CrossEntropyFuncOptions().reduction(torch::kSum));

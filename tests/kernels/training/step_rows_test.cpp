@@ -64,7 +64,10 @@ Point exact_point(Differentiable function, double x) {
       return {x * x, 2 * x};
     case Differentiable::abs:
       return {std::fabs(x), x > 0 ? 1.0 : x < 0 ? -1.0 : 0.0};
+    case Differentiable::sqrt:
+      return {std::sqrt(x), 0.5 / std::sqrt(x)};
     case Differentiable::clamp:
+    case Differentiable::hardtanh:
       return {std::clamp(x, a, b), x >= a && x <= b ? 1.0 : 0.0};
   }
   return {NAN, NAN};
@@ -78,7 +81,7 @@ constexpr Differentiable kAllFunctions[] = {ULP_DIFFERENTIABLE(ULP_NAME_CASE)};
 std::vector<float> inputs_of(Differentiable function) {
   std::vector<float> x = test::random_floats(1003, 1, -6, 6);
   x[0] = 0;
-  if (function == Differentiable::log) {
+  if (function == Differentiable::log || function == Differentiable::sqrt) {
     for (float& one : x) one = std::fabs(one) + 0.01F;
   }
   return x;
@@ -188,14 +191,15 @@ TEST_P(StepRowsTest, CrossEntropyAndSoftmax) {
     const Matrix x(5, width, 3), g(5, width, 4);
     std::vector<int64_t> classes;
     for (int64_t r = 0; r < x.rows; ++r) classes.push_back(r * 7 % width);
-    const std::vector<float> empty(x.data.size(), 0);
+    const std::vector<float> empty(x.data.size(), 0), weights = {1, -2, 0.5F, 0, 3};
     std::vector<float> made[5] = {empty, empty, empty, empty, empty},
                        other[5] = {empty, empty, empty, empty, empty};
     double sums[2];
     for (const bool which : {false, true}) {
       const StepRowOps& run = which ? plain : ops;
       auto& to = which ? other : made;
-      sums[which ? 1 : 0] = run.cross_entropy(x.view(), classes.data(), 0.5F, to[0].data(), x.stride);
+      sums[which ? 1 : 0] =
+          run.cross_entropy(x.view(), classes.data(), weights.data(), 0.5F, to[0].data(), x.stride);
       run.log_softmax(x.view(), to[1].data());
       run.log_softmax_gradient(g.view(), to[1].data(), to[2].data());
       run.softmax(x.view(), to[3].data());
@@ -212,20 +216,21 @@ TEST_P(StepRowsTest, CrossEntropyAndSoftmax) {
         dot += g.at(r, j) * std::exp(x.at(r, j)) / total;
       }
       const int64_t chosen = classes[static_cast<size_t>(r)];
-      loss += std::log(total) - x.at(r, chosen);
+      const auto weight = double{weights[static_cast<size_t>(r)]};
+      loss += weight * (std::log(total) - x.at(r, chosen));
       // Exponentials within 2^-22 each, sums of `width` of them, and gradients of up to 3 in magnitude.
       const double bound = 0x1p-21 * static_cast<double>(8 + width);
       for (int64_t j = 0; j < width; ++j) {
         const auto at = static_cast<size_t>(r * x.stride + j);
         const double p = std::exp(x.at(r, j)) / total;
-        EXPECT_NEAR(double{made[0][at]}, 0.5 * (p - (j == chosen ? 1 : 0)), bound);
+        EXPECT_NEAR(double{made[0][at]}, 0.5 * weight * (p - (j == chosen ? 1 : 0)), bound * 2);
         EXPECT_NEAR(double{made[1][at]}, std::log(p), bound * (1 + std::fabs(std::log(p))));
         EXPECT_NEAR(double{made[2][at]}, g.at(r, j) - p * of_g, bound * 4);
         EXPECT_NEAR(double{made[3][at]}, p, bound);
         EXPECT_NEAR(double{made[4][at]}, (g.at(r, j) - dot) * p, bound * 4);
       }
     }
-    EXPECT_NEAR(sums[0], loss, 0x1p-20 * static_cast<double>(x.rows) * (1 + loss));
+    EXPECT_NEAR(sums[0], loss, 0x1p-20 * 7 * (4 + std::log(static_cast<double>(width)) + 6));
   }
 }
 
@@ -303,6 +308,12 @@ TEST_P(StepRowsTest, SumsAndChoices) {
     ops.column_sums(x.view(), false, sums.data());
     for (size_t j = 0; j < sums.size(); ++j) EXPECT_NEAR(double{sums[j]}, double{expected[j]} - 1, 0x1p-19);
     EXPECT_NEAR(ops.total(x.view()), total, 1e-12);
+    std::vector<float> rows(2 * 9), plain_rows(2 * 9);
+    ops.row_sums(x.view(), rows.data(), 2);
+    step_row_ops(Isa::portable).row_sums(x.view(), plain_rows.data(), 2);
+    EXPECT_EQ(rows, plain_rows);
+    EXPECT_NEAR(std::accumulate(rows.begin(), rows.end(), 0.0), total,
+                0x1p-20 * static_cast<double>(9 * width));
   }
   const float a[] = {1, 2, 3, NAN, -1}, b[] = {2, 1, 3, 0, NAN}, g[] = {1, 2, 4, 8, 16};
   float y[5], dx[5];
@@ -314,8 +325,15 @@ TEST_P(StepRowsTest, SumsAndChoices) {
   EXPECT_TRUE(dx[0] == 1 && dx[1] == 0 && dx[2] == 2);
   ops.select_gradient(g, a, b, -1, dx, 3);
   EXPECT_TRUE(dx[0] == 0 && dx[1] == 2 && dx[2] == 2);
+  const float edge[] = {kNumbers[0], kNumbers[1], 1}, one[] = {1, 1, 1};
+  ops.gradient(Differentiable::clamp, kNumbers, one, edge, edge, dx, 3);
+  EXPECT_TRUE(dx[0] == 1 && dx[1] == 1 && dx[2] == 1) << "clamp has a gradient at its bounds";
+  ops.gradient(Differentiable::hardtanh, kNumbers, one, edge, edge, dx, 3);
+  EXPECT_TRUE(dx[0] == 0 && dx[1] == 0 && dx[2] == 1) << "hardtanh has none";
   ops.add_scaled(a, g, -2, y, 3);
   EXPECT_TRUE(y[0] == -1 && y[1] == -2 && y[2] == -5);
+  ops.quotient(g, a, y, 3);
+  EXPECT_TRUE(y[0] == 1 && y[1] == 1 && y[2] == 4.0F / 3);
   ops.multiply(a, g, y, 3);
   EXPECT_TRUE(y[0] == 1 && y[1] == 4 && y[2] == 12);
 }

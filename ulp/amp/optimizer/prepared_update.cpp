@@ -19,7 +19,7 @@ constexpr const char* kPreparedUpdateWhere = "amp.PreparedUpdate";
 /// What a prepared tensor was made from: where one of these has changed, it is made anew.
 struct PreparedFrom {
   const FusedParamState* state = nullptr;
-  const c10::TensorImpl *momentum = nullptr, *first = nullptr, *second = nullptr;
+  const void *momentum = nullptr, *first = nullptr, *second = nullptr;
   const void* parameter = nullptr;
   const uint8_t* mask = nullptr;
   MomentFormat moments = MomentFormat::fp32;
@@ -27,6 +27,10 @@ struct PreparedFrom {
   bool has_momentum = false;
   bool operator==(const PreparedFrom&) const = default;
 };
+
+const void* begin_of(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.const_data_ptr() : nullptr;
+}
 
 PreparedFrom prepared_from(const FusedOptimizer& optimizer, const at::Tensor& parameter,
                            const FusedOptions& options) {
@@ -36,9 +40,9 @@ PreparedFrom prepared_from(const FusedOptimizer& optimizer, const at::Tensor& pa
   const FusedMask* mask = optimizer.mask_of(parameter);
   const auto* sgd = std::get_if<SgdRule>(&options.rule);
   return {.state = &state,
-          .momentum = state.momentum_buffer.unsafeGetTensorImpl(),
-          .first = state.exp_avg.unsafeGetTensorImpl(),
-          .second = state.exp_avg_sq.unsafeGetTensorImpl(),
+          .momentum = begin_of(state.momentum_buffer),
+          .first = begin_of(state.exp_avg),
+          .second = begin_of(state.exp_avg_sq),
           .parameter = parameter.const_data_ptr(),
           .mask = mask == nullptr ? nullptr : mask->bits.const_data_ptr<uint8_t>(),
           .moments = options.moments,

@@ -7,7 +7,7 @@
 // of LibTorch's formulas (aten/src/ATen/native/cpu/{Activation,BinaryOpsKernel}.cpp), written so that loops vectorize.
 //   affine      p0 x + p1 (two roundings)        divide     x / p0
 //   leaky_relu  p0: the slope                    elu        p0: alpha, p1: scale, p2: scale of the input
-//   softplus    p0: beta, p1: threshold          clamp      p0, p1: bounds
+//   softplus    p0: beta, p1: threshold          clamp, hardtanh  p0, p1: bounds, where hardtanh alone has no gradient
 #define ULP_DIFFERENTIABLE(X)                                                                            \
   X(affine, x* p[0] + p[1], g * p[0])                                                                    \
   X(divide, x / p[0], g / p[0])                                                                          \
@@ -25,7 +25,9 @@
   X(log, log_of(x), g / x)                                                                               \
   X(square, x* x, g*(2.0F * x))                                                                          \
   X(abs, bits_to_float(float_to_bits(x) & 0x7fffffffU), g*(x > 0.0F ? 1.0F : (x < 0.0F ? -1.0F : 0.0F))) \
-  X(clamp, (x < p[0] ? p[0] : (x > p[1] ? p[1] : x)), (x < p[0] ? 0.0F : (x > p[1] ? 0.0F : g)))
+  X(sqrt, __builtin_sqrtf(x), g / (2.0F * y))                                                            \
+  X(clamp, (x < p[0] ? p[0] : (x > p[1] ? p[1] : x)), (x >= p[0] ? (x <= p[1] ? g : 0.0F) : 0.0F))       \
+  X(hardtanh, (x < p[0] ? p[0] : (x > p[1] ? p[1] : x)), (x <= p[0] ? 0.0F : (x >= p[1] ? 0.0F : g)))
 
 #include <cstdint>
 

@@ -84,6 +84,10 @@ void step_multiply(const float* a, const float* b, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = a[i] * b[i];
 }
 
+void step_quotient(const float* a, const float* b, float* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = a[i] / b[i];
+}
+
 void step_select(const float* a, const float* b, float sign, float* y, int64_t n) {
   if (sign > 0.0F) {
     for (int64_t i = 0; i < n; ++i) y[i] = smaller_of(a[i], b[i]);
@@ -95,7 +99,7 @@ void step_select(const float* a, const float* b, float sign, float* y, int64_t n
 void step_select_gradient(const float* g, const float* a, const float* b, float sign, float* dx, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     const float own = sign * a[i], other = sign * b[i];
-    dx[i] = own < other ? g[i] : (own == other ? g[i] * 0.5F : 0.0F);
+    dx[i] = own > other ? 0.0F : (own == other ? g[i] * 0.5F : g[i]);
   }
 }
 
@@ -155,6 +159,13 @@ inline float sum_of_terms(int64_t n, const Term& term) {
   float sums[kPartialSums] = {};
   add_terms(n, sums, term);
   return sum_partials(sums);
+}
+
+void step_row_sums(const StepRows& x, float* sums, int64_t sums_stride) {
+  for (int64_t r = 0; r < x.rows; ++r) {
+    const float* row = x.data + r * x.stride;
+    sums[r * sums_stride] = sum_of_terms(x.width, [row](int64_t j) { return row[j]; });
+  }
 }
 
 double step_total(const StepRows& x) {
@@ -237,17 +248,18 @@ inline float exponentials(const float* x, int64_t n, float largest, float* to) {
   return sum_of_terms(n, [to](int64_t j) { return to[j]; });
 }
 
-double step_cross_entropy(const StepRows& x, const int64_t* classes, float scale, float* dx,
-                          int64_t dx_stride) {
+double step_cross_entropy(const StepRows& x, const int64_t* classes, const float* weights, float scale,
+                          float* dx, int64_t dx_stride) {
   double sum = 0;
   for (int64_t r = 0; r < x.rows; ++r) {
     const float* row = x.data + r * x.stride;
     float* to = dx + r * dx_stride;
+    const float weight = weights == nullptr ? 1.0F : weights[r], factor = weight * scale;
     const float largest = largest_of_row(row, x.width);
     const float total = exponentials(row, x.width, largest, to);
-    sum += static_cast<double>(log_of(total) - (row[classes[r]] - largest));
-    for (int64_t j = 0; j < x.width; ++j) to[j] = to[j] / total * scale;
-    to[classes[r]] -= scale;
+    sum += static_cast<double>(weight * (log_of(total) - (row[classes[r]] - largest)));
+    for (int64_t j = 0; j < x.width; ++j) to[j] = to[j] / total * factor;
+    to[classes[r]] -= factor;
   }
   return sum;
 }
@@ -352,10 +364,12 @@ const StepRowOps ULP_STEP_ROW_OPS = {step_value,
                                      step_gradient,
                                      step_add_scaled,
                                      step_multiply,
+                                     step_quotient,
                                      step_select,
                                      step_select_gradient,
                                      step_fill,
                                      step_column_sums,
+                                     step_row_sums,
                                      step_total,
                                      step_point_loss,
                                      step_cross_entropy,

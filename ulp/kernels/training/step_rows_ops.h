@@ -32,21 +32,25 @@ struct StepRowOps {
                    float* dx, int64_t n);
   void (*add_scaled)(const float* a, const float* b, float scale, float* y, int64_t n);  ///< a + scale b
   void (*multiply)(const float* a, const float* b, float* y, int64_t n);
-  /// y = a where keep(a, b), else the other one: the smaller (sign 1) or the larger (-1) of two; a NaN wins.
+  void (*quotient)(const float* a, const float* b, float* y, int64_t n);
+  /// The smaller (sign 1) or the larger (-1) of two; a NaN wins.
   void (*select)(const float* a, const float* b, float sign, float* y, int64_t n);
-  /// dx = g where sign a < sign b, g / 2 where both are equal, else 0.
+  /// dx = 0 where sign a > sign b, g / 2 where both are equal, else g.
   void (*select_gradient)(const float* g, const float* a, const float* b, float sign, float* dx, int64_t n);
   void (*fill)(float value, float* y, int64_t n);
   /// sums[j] [+]= the sum of column j, from the first row to the last.
   void (*column_sums)(const StepRows& x, bool adds, float* sums);
+  /// sums[r * sums_stride] = the sum of row r, in 16 partial sums.
+  void (*row_sums)(const StepRows& x, float* sums, int64_t sums_stride);
   /// The sum of all numbers in double, in 16 partial sums.
   double (*total)(const StepRows& x);
   /// The sum of the losses in double, and dx = scale times their gradients.
   double (*point_loss)(PointLoss loss, float beta, float scale, const StepRows& x, const StepRows& t,
                        float* dx, int64_t dx_stride);
-  /// The sum of logsumexp(x) - x[class] over the rows, and dx = scale (softmax(x) - 1[class]). Classes are in [0, width).
-  double (*cross_entropy)(const StepRows& x, const int64_t* classes, float scale, float* dx,
-                          int64_t dx_stride);
+  /// The sum of weight (logsumexp(x) - x[class]) over the rows, and dx = scale weight (softmax(x) - 1[class]). Classes are
+  /// in [0, width); weights may be null: 1 each.
+  double (*cross_entropy)(const StepRows& x, const int64_t* classes, const float* weights, float scale,
+                          float* dx, int64_t dx_stride);
   void (*log_softmax)(const StepRows& x, float* y);  ///< y lies as x does
   /// dx = g - e^y sum(g) in each row; all lie alike.
   void (*log_softmax_gradient)(const StepRows& g, const float* y, float* dx);

@@ -380,7 +380,7 @@ void Builder::add_loss(const LossFunction& loss) {
     return;
   }
   if (!(loss.beta > 0)) fail(kCompileWhere, "expected beta > 0, got ", loss.beta);
-  if (loss.kind == LossFunction::Kind::cross_entropy) {
+  if (loss.takes_classes()) {
     if (built_.sizes.size() != 2 || !built_.sizes[1].constant())
       refuse(node, "expected logits of two dimensions for cross_entropy, got ", built_.sizes.size());
     built_.bounds.push_back({kTargets, at(x).width, "targets", at(x).rows});

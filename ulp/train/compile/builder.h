@@ -78,6 +78,8 @@ class Builder {
   /// The same in rows of the arena: a parameter or buffer is copied.
   int padded(const graph::Node& node, std::string_view argument);
   int padded(int matrix);
+  /// The same with the sizes of `to`, which may be more: rows, columns or all numbers are repeated.
+  int broadcast(const graph::Node& node, std::string_view argument, const graph::Value& to);
   /// A parameter or buffer as it lies in memory.
   int outside(const graph::Node& node, std::string_view argument);
   /// The integer input that an argument names.
@@ -157,6 +159,10 @@ std::vector<OpRow> layer_rules();
 std::vector<OpRow> pointwise_rules();
 std::vector<OpRow> shape_rules();
 std::vector<OpRow> reduction_rules();
+/// The sum or mean of a matrix; gives the matrix of one number.
+int add_total(Builder& builder, int x, bool mean);
+/// The sum or mean of each row; gives a matrix of one column.
+int add_row_sums(Builder& builder, int x, bool mean);
 
 template <typename... Parts>
 void Builder::refuse(const graph::Node& node, const Parts&... why) const {

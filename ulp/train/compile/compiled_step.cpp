@@ -120,7 +120,8 @@ struct CompiledStep::Parts {
     }
   }
 
-  float step(std::span<const void* const> inputs, const void* targets, int64_t samples) {
+  float step(std::span<const void* const> inputs, const void* targets, const float* weights,
+             int64_t samples) {
     check_batch(kStepWhere, samples);
     set_batch(samples);
     set_inputs(kStepWhere, inputs);
@@ -128,6 +129,10 @@ struct CompiledStep::Parts {
     const bool has_targets = loss_function.kind != LossFunction::Kind::none;
     if (has_targets != (targets != nullptr))
       fail(kStepWhere, "expected ", has_targets ? "targets, got none" : "no targets, got some");
+    const bool has_weights = loss_function.kind == LossFunction::Kind::weighted_cross_entropy;
+    if (has_weights != (weights != nullptr))
+      fail(kStepWhere, "expected ", has_weights ? "weights of the rows, got none" : "no weights, got some");
+    run.weights = weights;
     if (built.targets >= 0) {
       run.views[static_cast<size_t>(built.targets)].data =
           const_cast<float*>(static_cast<const float*>(targets));
@@ -140,8 +145,6 @@ struct CompiledStep::Parts {
     update = prepared->apply(options.max_norm, options.check_finite);
     return loss;
   }
-
-  bool takes_classes() const { return loss_function.kind == LossFunction::Kind::cross_entropy; }
 
   void expect_one_input(const char* where) const {
     if (built.inputs.size() != 1 || built.inputs[0].integers)
@@ -193,8 +196,9 @@ CompiledStep compile(const std::shared_ptr<graph::GraphModule>& module, const Lo
   return CompiledStep(std::move(parts));
 }
 
-float CompiledStep::step(std::span<const void* const> inputs, const void* targets, int64_t batch) {
-  return parts_->step(inputs, targets, batch);
+float CompiledStep::step(std::span<const void* const> inputs, const void* targets, const float* weights,
+                         int64_t batch) {
+  return parts_->step(inputs, targets, weights, batch);
 }
 
 float CompiledStep::step(const float* input, const float* targets, int64_t batch) {
@@ -202,17 +206,23 @@ float CompiledStep::step(const float* input, const float* targets, int64_t batch
   if (parts_->built.targets < 0)
     fail(kStepWhere, "expected another loss for targets of floats, got one without");
   const void* inputs[] = {input};
-  return parts_->step(inputs, targets, batch);
+  return parts_->step(inputs, targets, nullptr, batch);
 }
 
 float CompiledStep::step(const float* input, const int64_t* classes, int64_t batch) {
-  parts_->expect_one_input(kStepWhere);
-  if (!parts_->takes_classes()) fail(kStepWhere, "expected cross_entropy for classes, got another loss");
-  const void* inputs[] = {input};
-  return parts_->step(inputs, classes, batch);
+  return step(input, classes, nullptr, batch);
 }
 
-float CompiledStep::step(const std::vector<at::Tensor>& inputs, const at::Tensor& targets) {
+float CompiledStep::step(const float* input, const int64_t* classes, const float* weights, int64_t batch) {
+  parts_->expect_one_input(kStepWhere);
+  if (!parts_->loss_function.takes_classes())
+    fail(kStepWhere, "expected cross_entropy for classes, got another loss");
+  const void* inputs[] = {input};
+  return parts_->step(inputs, classes, weights, batch);
+}
+
+float CompiledStep::step(const std::vector<at::Tensor>& inputs, const at::Tensor& targets,
+                         const at::Tensor& weights) {
   Parts& parts = *parts_;
   if (inputs.size() != parts.built.inputs.size())
     fail(kStepWhere, "expected ", parts.built.inputs.size(), " inputs, got ", inputs.size());
@@ -240,8 +250,8 @@ float CompiledStep::step(const std::vector<at::Tensor>& inputs, const at::Tensor
     parts.pointers[i] = inputs[i].const_data_ptr();
   }
   if (parts.loss_function.kind == LossFunction::Kind::none)
-    return parts.step(parts.pointers, targets.defined() ? targets.const_data_ptr() : nullptr, batch);
-  if (parts.takes_classes()) {
+    return parts.step(parts.pointers, targets.defined() ? targets.const_data_ptr() : nullptr, nullptr, batch);
+  if (parts.loss_function.takes_classes()) {
     // [rows] of the logits' [rows, classes].
     if (!targets.defined() || targets.dim() != 1 || targets.scalar_type() != at::kLong ||
         !targets.is_contiguous() || !targets.device().is_cpu() ||
@@ -252,7 +262,10 @@ float CompiledStep::step(const std::vector<at::Tensor>& inputs, const at::Tensor
   } else {
     check(targets, "targets", at::kFloat, parts.built.sizes);
   }
-  return parts.step(parts.pointers, targets.const_data_ptr(), batch);
+  if (weights.defined())
+    check(weights, "weights", at::kFloat, {parts.built.sizes.begin(), parts.built.sizes.begin() + 1});
+  return parts.step(parts.pointers, targets.const_data_ptr(),
+                    weights.defined() ? weights.const_data_ptr<float>() : nullptr, batch);
 }
 
 float CompiledStep::step(const at::Tensor& input, const at::Tensor& targets) {

@@ -39,15 +39,18 @@ class ULP_API CompiledStep {
   ~CompiledStep();
 
   /// One step on the samples of `inputs`, one tensor for each input of the graph, dense, of float32 or int64 as captured.
-  /// `targets`: of the result's sizes, or for cross_entropy int64 [rows]; undefined for LossFunction::none(). Gives the
+  /// `targets`: of the result's sizes, or for classes int64 [rows]; undefined for LossFunction::none(). `weights`: float32
+  /// [rows], for weighted_cross_entropy alone. Gives the
   /// loss before the update. Throws Error for other tensors and for classes out of range; then nothing has changed.
-  float step(const std::vector<at::Tensor>& inputs, const at::Tensor& targets = {});
+  float step(const std::vector<at::Tensor>& inputs, const at::Tensor& targets = {},
+             const at::Tensor& weights = {});
   float step(const at::Tensor& input, const at::Tensor& targets);
   /// The same on memory of the caller's, row-major, for a graph of one input of floats; `batch` samples.
   float step(const float* input, const float* targets, int64_t batch);
   float step(const float* input, const int64_t* classes, int64_t batch);
-  /// And for any inputs: floats or int64, as the graph takes them.
-  float step(std::span<const void* const> inputs, const void* targets, int64_t batch);
+  float step(const float* input, const int64_t* classes, const float* weights, int64_t batch);
+  /// And for any inputs: floats or int64, as the graph takes them; `weights` as the loss has them, else null.
+  float step(std::span<const void* const> inputs, const void* targets, const float* weights, int64_t batch);
 
   /// The result of the network as it is now, in the mode in which it was compiled: `result` holds result_size(batch)
   /// numbers. Allocates as step() does.

@@ -15,7 +15,8 @@ struct LossFunction {
     smooth_l1,      ///< smooth_l1_loss with `beta`
     huber,          ///< huber_loss with `beta` as its delta
     cross_entropy,  ///< cross_entropy of rows of logits and class indices, without weights and smoothing
-    bce_logits      ///< binary_cross_entropy_with_logits without weights
+    weighted_cross_entropy,  ///< the same times a weight of each row: a policy gradient, where weights are advantages
+    bce_logits               ///< binary_cross_entropy_with_logits without weights
   };
   Kind kind = Kind::none;
   bool mean = true;   ///< over all numbers (cross_entropy: over the rows); false: their sum
@@ -27,7 +28,10 @@ struct LossFunction {
   static LossFunction smooth_l1(double beta = 1.0) { return {Kind::smooth_l1, true, beta}; }
   static LossFunction huber(double delta = 1.0) { return {Kind::huber, true, delta}; }
   static LossFunction cross_entropy() { return {Kind::cross_entropy}; }
+  static LossFunction weighted_cross_entropy() { return {Kind::weighted_cross_entropy}; }
   static LossFunction bce_logits() { return {Kind::bce_logits}; }
+  /// Whether targets are class indices.
+  bool takes_classes() const { return kind == Kind::cross_entropy || kind == Kind::weighted_cross_entropy; }
   /// The same with the sum of the numbers in the place of their mean.
   LossFunction sum() const { return {kind, false, beta}; }
 };

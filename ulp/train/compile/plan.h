@@ -51,12 +51,16 @@ enum class Op : uint8_t {
   gradient,    ///< out = the gradient from a, with the input b and the value c where the function needs them
   add_scaled,  ///< out = a + p0 b
   multiply,    ///< out = a b
+  quotient,    ///< out = a / b
   select,      ///< out = the smaller (p0 = 1) or larger (-1) of a and b
   select_gradient,  ///< out = what of the gradient a comes to b, c being the other one
   fill,             ///< out = p0
   copy,             ///< `columns` columns of out from `to` on (+)= those of a from `from` on
   reshape,          ///< out = a in row-major order
   column_sums,      ///< out (+)= the sum of the rows of a
+  row_sums,         ///< out[r] = the sum of row r of a, divided by how many there are if `mean`
+  repeat_rows,      ///< each row of out = the one row a
+  repeat_columns,   ///< row r of out = the number a[r], divided by how many there are if `mean`
   total,            ///< out = the sum of a, divided by how many there are if `mean`
   spread,           ///< out = the one number a, divided by how many there are if `mean`
   pick,             ///< out[r] = a[r, classes[r]]
@@ -110,6 +114,7 @@ struct StepRun {
   std::vector<MatrixView> views;
   std::vector<const int64_t*> integers;  ///< of the integer inputs
   const int64_t* targets = nullptr;
+  const float* weights = nullptr;  ///< of the rows, for cross_entropy; null: 1 each
   double loss = 0;
   const kernels::LayerProductOps* products = nullptr;
   const kernels::StepRowOps* rows = nullptr;

@@ -19,6 +19,7 @@ bool needs_input(Differentiable function) {
     case Differentiable::tanh:
     case Differentiable::sigmoid:
     case Differentiable::exp:
+    case Differentiable::sqrt:
       return false;
     default:
       return true;
@@ -26,7 +27,8 @@ bool needs_input(Differentiable function) {
 }
 bool needs_value(Differentiable function) {
   return function == Differentiable::relu || function == Differentiable::tanh ||
-         function == Differentiable::sigmoid || function == Differentiable::exp;
+         function == Differentiable::sigmoid || function == Differentiable::exp ||
+         function == Differentiable::sqrt;
 }
 
 struct Numbers {
@@ -115,8 +117,12 @@ void add_clamp(Builder& builder, const graph::Node& node) {
 }
 
 void add_hardtanh(Builder& builder, const graph::Node& node) {
-  add_function(builder, node, Differentiable::clamp,
+  add_function(builder, node, Differentiable::hardtanh,
                {{narrow(builder.number(node, "min_val")), narrow(builder.number(node, "max_val"))}});
+}
+
+void add_relu6(Builder& builder, const graph::Node& node) {
+  add_function(builder, node, Differentiable::hardtanh, {{0.0F, 6.0F}});
 }
 
 void add_power(Builder& builder, const graph::Node& node) {
@@ -133,11 +139,10 @@ struct Two {
   int a, b, y;
 };
 
-/// Both operands and the result; all of the same sizes.
+/// Both operands and the result, all of its sizes.
 Two two_operands(Builder& builder, const graph::Node& node) {
-  if (builder.sizes(node, "self") != builder.sizes(node, "other"))
-    builder.refuse(node, "expected two tensors of the same sizes, got others, which would be broadcast");
-  const int a = builder.padded(node, "self"), b = builder.padded(node, "other");
+  const int a = builder.broadcast(node, "self", *node.output());
+  const int b = builder.broadcast(node, "other", *node.output());
   const int y = builder.make(node, *node.output());
   builder.set_needs_gradient(y, builder.needs_gradient(a) || builder.needs_gradient(b));
   builder.set(*node.output(), y);
@@ -193,9 +198,22 @@ void add_product(Builder& builder, const graph::Node& node) {
 }
 
 void add_quotient(Builder& builder, const graph::Node& node) {
-  const auto number = builder.constant(node, "other");
-  if (!number) builder.refuse(node, "expected a number to divide by, got a tensor");
-  add_function(builder, node, Differentiable::divide, {{narrow(*number)}});
+  if (const auto number = builder.constant(node, "other"))
+    return add_function(builder, node, Differentiable::divide, {{narrow(*number)}});
+  if (builder.constant(node, "self"))
+    builder.refuse(node, "expected a tensor before a number, got a constant");
+  const auto [a, b, y] = two_operands(builder, node);
+  builder.emit({.op = Op::quotient, .out = y, .a = a, .b = b});
+  builder.on_backward(y, [&builder, a = a, b = b, y = y](int gradient) {
+    builder.contribute(a, false, [&](int out, bool) {
+      builder.emit({.op = Op::quotient, .out = out, .a = gradient, .b = b});
+    });
+    builder.contribute(b, false, [&](int out, bool) {  // -g / b y
+      builder.emit({.op = Op::quotient, .out = out, .a = gradient, .b = b});
+      builder.emit({.op = Op::multiply, .out = out, .a = out, .b = y});
+      builder.emit({.op = Op::value, .out = out, .a = out, .function = Differentiable::affine, .p = {-1.0F}});
+    });
+  });
 }
 
 template <int kSign>
@@ -231,6 +249,8 @@ std::vector<OpRow> pointwise_rules() {
           {"aten::neg", add_negative},
           {"aten::clamp", add_clamp},
           {"aten::hardtanh", add_hardtanh},
+          {"aten::relu6", add_relu6},
+          {"aten::sqrt", add_plain<Differentiable::sqrt>},
           {"aten::add.Tensor", add_sum},
           {"aten::add.Scalar", add_sum},
           {"aten::sub.Tensor", add_difference},

@@ -3,9 +3,6 @@
 
 namespace ulp::train::compiled {
 
-namespace {
-
-/// The sum or mean of a matrix; gives the matrix of one number.
 int add_total(Builder& builder, int x, bool mean) {
   const int y = builder.make(RowCount{}, 1);
   builder.emit({.op = Op::total, .out = y, .a = x, .mean = mean});
@@ -18,10 +15,63 @@ int add_total(Builder& builder, int x, bool mean) {
   return y;
 }
 
+int add_row_sums(Builder& builder, int x, bool mean) {
+  const int y = builder.make(builder.at(x).rows, 1);
+  builder.emit({.op = Op::row_sums, .out = y, .a = x, .mean = mean});
+  builder.set_needs_gradient(y, builder.needs_gradient(x));
+  builder.on_backward(y, [&builder, x, mean](int gradient) {
+    builder.contribute(x, false, [&](int out, bool) {
+      builder.emit({.op = Op::repeat_columns, .out = out, .a = gradient, .mean = mean});
+    });
+  });
+  return y;
+}
+
+namespace {
+
 template <bool kMean>
 void add_whole(Builder& builder, const graph::Node& node) {
   if (!builder.literal(node, "dtype").isNone()) builder.refuse(node, "expected no dtype, got one");
   builder.set(*node.output(), add_total(builder, builder.padded(node, "self"), kMean));
+}
+
+/// Over the last dimension, or over all.
+template <bool kMean>
+void add_along(Builder& builder, const graph::Node& node) {
+  if (!builder.literal(node, "dtype").isNone()) builder.refuse(node, "expected no dtype, got one");
+  const auto sizes = builder.sizes(node, "self");
+  const c10::IValue& given = builder.literal(node, "dim");
+  const std::vector<int64_t> dims = given.isNone() ? std::vector<int64_t>{} : given.toIntVector();
+  const int x = builder.padded(node, "self");
+  const auto last = static_cast<int64_t>(sizes.size()) - 1;
+  if (dims.empty() || dims.size() == sizes.size())
+    return builder.set(*node.output(), add_total(builder, x, kMean));
+  if (dims.size() != 1 || (dims[0] != -1 && dims[0] != last) || !sizes.back().constant())
+    builder.refuse(node, "expected the last dimension, of a fixed size, or all of them, got others");
+  const int column = add_row_sums(builder, x, kMean);
+  const int y = builder.make(node, *node.output());
+  if (builder.alike(column, y)) return builder.set(*node.output(), column);
+  builder.emit({.op = Op::reshape, .out = y, .a = column});
+  builder.set_needs_gradient(y, builder.needs_gradient(x));
+  builder.set(*node.output(), y);
+  builder.on_backward(y, [&builder, column](int gradient) {
+    builder.contribute(column, false,
+                       [&](int out, bool) { builder.emit({.op = Op::reshape, .out = out, .a = gradient}); });
+  });
+}
+
+template <bool kLog>
+int add_softmax_of(Builder& builder, int x) {
+  const int y = builder.make_like(x);
+  builder.emit({.op = kLog ? Op::log_softmax : Op::softmax, .out = y, .a = x});
+  builder.set_needs_gradient(y, builder.needs_gradient(x));
+  builder.on_backward(y, [&builder, x, y](int gradient) {
+    builder.contribute(x, false, [&](int out, bool) {
+      builder.emit(
+          {.op = kLog ? Op::log_softmax_gradient : Op::softmax_gradient, .out = out, .a = gradient, .b = y});
+    });
+  });
+  return y;
 }
 
 template <bool kLog>
@@ -32,17 +82,7 @@ void add_softmax(Builder& builder, const graph::Node& node) {
   if ((dim != -1 && dim != last) || last < 0 || !sizes.back().constant())
     builder.refuse(node, "expected the last dimension, of a fixed size, got dimension ", dim);
   if (!builder.literal(node, "dtype").isNone()) builder.refuse(node, "expected no dtype, got one");
-  const int x = builder.padded(node, "self");
-  const int y = builder.make(node, *node.output());
-  builder.emit({.op = kLog ? Op::log_softmax : Op::softmax, .out = y, .a = x});
-  builder.set_needs_gradient(y, builder.needs_gradient(x));
-  builder.set(*node.output(), y);
-  builder.on_backward(y, [&builder, x, y](int gradient) {
-    builder.contribute(x, false, [&](int out, bool) {
-      builder.emit(
-          {.op = kLog ? Op::log_softmax_gradient : Op::softmax_gradient, .out = out, .a = gradient, .b = y});
-    });
-  });
+  builder.set(*node.output(), add_softmax_of<kLog>(builder, builder.padded(node, "self")));
 }
 
 /// One column a row.
@@ -68,6 +108,43 @@ void add_gather(Builder& builder, const graph::Node& node) {
       builder.emit({.op = Op::unpick, .out = out, .a = gradient, .classes = classes});
     });
   });
+}
+
+/// The negative sum or mean of one column a row of log-probabilities. Without weights of classes; an index that is to be
+/// ignored is refused in the step, as one that is out of range.
+void add_picked_loss(Builder& builder, const graph::Node& node, int x) {
+  const double reduction = builder.number(node, "reduction");
+  if (reduction != 1 && reduction != 2) builder.refuse(node, "expected a mean or a sum, got no reduction");
+  if (!node.arg("weight").is_none()) builder.refuse(node, "expected no weights of classes, got some");
+  if (builder.sizes(node, "self").size() != 2)
+    builder.refuse(node, "expected two dimensions, got ", builder.sizes(node, "self").size());
+  const int classes = builder.integers(node, "target");
+  builder.add_bound(node, classes, builder.at(x).width, builder.at(x).rows);
+  const int picked = builder.make(builder.at(x).rows, 1);
+  builder.emit({.op = Op::pick, .out = picked, .a = x, .classes = classes});
+  builder.set_needs_gradient(picked, builder.needs_gradient(x));
+  builder.on_backward(picked, [&builder, x, classes](int gradient) {
+    builder.contribute(x, false, [&](int out, bool) {
+      builder.emit({.op = Op::unpick, .out = out, .a = gradient, .classes = classes});
+    });
+  });
+  const int total = add_total(builder, picked, reduction == 1), y = builder.make(RowCount{}, 1);
+  builder.emit(
+      {.op = Op::value, .out = y, .a = total, .function = kernels::Differentiable::affine, .p = {-1.0F}});
+  builder.set_needs_gradient(y, builder.needs_gradient(x));
+  builder.on_backward(y, [&builder, total](int gradient) { builder.pass_on(total, gradient, -1.0F); });
+  builder.set(*node.output(), y);
+}
+
+void add_nll_loss(Builder& builder, const graph::Node& node) {
+  add_picked_loss(builder, node, builder.padded(node, "self"));
+}
+
+void add_cross_entropy_loss(Builder& builder, const graph::Node& node) {
+  const double smoothing = builder.number(node, "label_smoothing");
+  if (smoothing != 0) builder.refuse(node, "expected no label smoothing, got ", smoothing);
+  const int x = builder.padded(node, "self");
+  add_picked_loss(builder, node, add_softmax_of<true>(builder, x));
 }
 
 void add_mse_loss(Builder& builder, const graph::Node& node) {
@@ -105,6 +182,11 @@ void add_mse_loss(Builder& builder, const graph::Node& node) {
 std::vector<OpRow> reduction_rules() {
   return {{"aten::mean", add_whole<true>},
           {"aten::sum", add_whole<false>},
+          {"aten::mean.dim", add_along<true>},
+          {"aten::sum.dim_IntList", add_along<false>},
+          {"aten::nll_loss", add_nll_loss},
+          {"aten::nll_loss_nd", add_nll_loss},
+          {"aten::cross_entropy_loss", add_cross_entropy_loss},
           {"aten::log_softmax.int", add_softmax<true>},
           {"aten::softmax.int", add_softmax<false>},
           {"aten::gather", add_gather},

@@ -93,6 +93,25 @@ void reduce(const Operands& of) {
   of.step.rows->fill(value, out.data, out.count());
 }
 
+void reduce_rows(const Operands& of) {
+  const Instruction& one = of.one;
+  const MatrixView &a = of.a(), &out = of.out();
+  if (one.op == Op::repeat_rows) {
+    for (int64_t r = 0; r < out.rows; ++r) std::copy_n(a.data, out.width, out.data + r * out.stride);
+    return;
+  }
+  const auto count = static_cast<float>(std::max(a.width, out.width));
+  if (one.op == Op::row_sums) {
+    of.step.rows->row_sums(a.as_rows(), out.data, out.stride);
+    for (int64_t r = 0; one.mean && r < out.rows; ++r) out.data[r * out.stride] /= count;
+    return;
+  }
+  for (int64_t r = 0; r < out.rows; ++r) {
+    const float value = a.data[r * a.stride];
+    std::fill_n(out.data + r * out.stride, out.width, one.mean ? value / count : value);
+  }
+}
+
 void pick_columns(const Operands& of) {
   const MatrixView &a = of.a(), &out = of.out();
   const int64_t* classes = of.classes();
@@ -114,7 +133,7 @@ void measure_loss(const Operands& of) {
   const int64_t numbers = one.op == Op::cross_entropy ? a.rows : a.rows * a.width;
   const double sum =
       one.op == Op::cross_entropy
-          ? of.step.rows->cross_entropy(a.as_rows(), of.classes(),
+          ? of.step.rows->cross_entropy(a.as_rows(), of.classes(), of.step.weights,
                                         one.mean ? 1.0F / static_cast<float>(numbers) : 1.0F, out.data,
                                         out.stride)
           : of.step.rows->point_loss(one.loss, one.p[0], one.mean ? 1.0F / static_cast<float>(numbers) : 1.0F,
@@ -151,6 +170,12 @@ void run_one(StepRun& step, const Instruction& one) {
       return rows.add_scaled(of.a().data, of.b().data, one.p[0], of.out().data, of.out().count());
     case Op::multiply:
       return rows.multiply(of.a().data, of.b().data, of.out().data, of.out().count());
+    case Op::quotient:
+      return rows.quotient(of.a().data, of.b().data, of.out().data, of.out().count());
+    case Op::row_sums:
+    case Op::repeat_rows:
+    case Op::repeat_columns:
+      return reduce_rows(of);
     case Op::select:
       return rows.select(of.a().data, of.b().data, one.p[0], of.out().data, of.out().count());
     case Op::select_gradient:

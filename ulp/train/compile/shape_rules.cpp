@@ -1,4 +1,6 @@
 // Ops that only move numbers: other sizes for the same row-major order, and columns side by side.
+#include <algorithm>
+
 #include "ulp/train/compile/builder.h"
 
 namespace ulp::train::compiled {
@@ -150,7 +152,53 @@ void add_split(Builder& builder, const graph::Node& node) {
   }
 }
 
+/// Whether the sizes, with ones before them, are those of `to` from dimension `begin` to `end` and one elsewhere.
+bool has_sizes_of(const std::vector<graph::SizeExpr>& sizes, const std::vector<graph::SizeExpr>& to,
+                  size_t begin, size_t end) {
+  if (sizes.size() > to.size()) return false;
+  const size_t missing = to.size() - sizes.size();
+  for (size_t d = 0; d < to.size(); ++d) {
+    const graph::SizeExpr size = d < missing ? graph::SizeExpr{.offset = 1} : sizes[d - missing];
+    const graph::SizeExpr wanted = d >= begin && d < end ? to[d] : graph::SizeExpr{.offset = 1};
+    if (!(size == wanted)) return false;
+  }
+  return true;
+}
+
 }  // namespace
+
+int Builder::broadcast(const graph::Node& node, std::string_view argument, const graph::Value& to) {
+  const std::vector<graph::SizeExpr> own = sizes(node, argument);
+  if (!to.meta) refuse(node, "expected a graph that knows its sizes, got none");
+  const std::vector<graph::SizeExpr>& wanted = to.meta->sizes;
+  const int x = padded(node, argument);
+  if (own == wanted) return x;
+  const int made = make(node, to);
+  const size_t last = wanted.empty() ? 0 : wanted.size() - 1;
+  set_needs_gradient(made, needs_gradient(x));
+  if (at(x).rows == RowCount{} && at(x).width == 1) {
+    emit({.op = Op::spread, .out = made, .a = x});
+    on_backward(made, [this, x](int gradient) {
+      contribute(x, false, [&](int out, bool) { emit({.op = Op::total, .out = out, .a = gradient}); });
+    });
+  } else if (has_sizes_of(own, wanted, last, wanted.size()) && wanted.back().constant()) {
+    emit({.op = Op::repeat_rows, .out = made, .a = x});
+    on_backward(made, [this, x](int gradient) {
+      contribute(x, true, [&](int out, bool adds) {
+        emit({.op = Op::column_sums, .out = out, .a = gradient, .adds = adds});
+      });
+    });
+  } else if (has_sizes_of(own, wanted, 0, last) && wanted.back().constant()) {
+    emit({.op = Op::repeat_columns, .out = made, .a = x});
+    on_backward(made, [this, x](int gradient) {
+      contribute(x, false, [&](int out, bool) { emit({.op = Op::row_sums, .out = out, .a = gradient}); });
+    });
+  } else {
+    refuse(node, "expected '", argument,
+           "' to be broadcast along the last dimension or all others, got other sizes");
+  }
+  return made;
+}
 
 std::vector<OpRow> shape_rules() {
   return {{"aten::view", add_view},
