@@ -340,6 +340,36 @@ TEST(CompiledStep, SeesWhatTheUserChangesBetweenSteps) {
   EXPECT_TRUE(torch::equal(weight.detach(), held));
 }
 
+TEST(CompiledStep, GoesOnFromAStateThatIsPutBack) {
+  const auto graph = captured_mlp(15, 8);
+  amp::FusedOptimizer optimizer(graph->parameters(), amp::AdamRule{});
+  CompiledStep step = compile(graph, LossFunction::mse(), optimizer);
+  const at::Tensor x = normal({8, 8}), y = normal({8, 4});
+  for (int i = 0; i < 4; ++i) step.step(x, y);
+  Tensors values;
+  std::vector<amp::FusedParamState> states;
+  for (const at::Tensor& parameter : graph->parameters()) {
+    values.push_back(parameter.detach().clone());
+    auto& kept = states.emplace_back(
+        static_cast<const amp::FusedParamState&>(*optimizer.state().at(parameter.unsafeGetTensorImpl())));
+    kept.exp_avg = kept.exp_avg.clone();
+    kept.exp_avg_sq = kept.exp_avg_sq.clone();
+  }
+  for (int i = 0; i < 3; ++i) step.step(x, y);
+  Tensors expected;
+  for (const at::Tensor& parameter : graph->parameters()) expected.push_back(parameter.detach().clone());
+  {
+    const torch::NoGradGuard no_grad;
+    for (size_t p = 0; p < values.size(); ++p) {
+      const at::Tensor parameter = graph->parameters()[p];
+      at::Tensor(parameter).copy_(values[p]);
+      optimizer.state()[parameter.unsafeGetTensorImpl()] = std::make_unique<amp::FusedParamState>(states[p]);
+    }
+  }
+  for (int i = 0; i < 3; ++i) step.step(x, y);
+  for (size_t p = 0; p < expected.size(); ++p) EXPECT_TRUE(torch::equal(graph->parameters()[p], expected[p]));
+}
+
 TEST(CompiledStep, TrainsOnlyWhatTheOptimizerHas) {
   const auto graph = captured_mlp(9, 4);
   const Tensors all = graph->parameters();

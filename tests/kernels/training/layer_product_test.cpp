@@ -4,16 +4,35 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "kernels/helpers.h"
+#include "sixteen_lanes.h"
 
 namespace ulp::kernels {
 namespace {
 
-class LayerProductTest : public ::testing::TestWithParam<Isa> {};
-INSTANTIATE_TEST_SUITE_P(All, LayerProductTest, ::testing::ValuesIn(available_isas()), test::isa_name);
+/// Null: vectors of 16 that are emulated, so that what AVX-512 does is tested everywhere but for its instructions.
+using MaybeIsa = std::optional<Isa>;
+
+const LayerProductOps& ops_of(MaybeIsa isa) {
+  return isa ? layer_product_ops(*isa) : test::sixteen_lane_products();
+}
+
+std::vector<MaybeIsa> isas_and_emulated() {
+  std::vector<MaybeIsa> all = {std::nullopt};
+  for (const Isa isa : available_isas()) all.emplace_back(isa);
+  return all;
+}
+
+class LayerProductTest : public ::testing::TestWithParam<MaybeIsa> {};
+INSTANTIATE_TEST_SUITE_P(All, LayerProductTest, ::testing::ValuesIn(isas_and_emulated()),
+                         [](const ::testing::TestParamInfo<MaybeIsa>& info) {
+                           return std::string(info.param ? to_string(*info.param) : "emulated");
+                         });
 
 std::vector<float> random_numbers(std::mt19937& random, int64_t n) {
   std::normal_distribution<float> normal;
@@ -31,11 +50,11 @@ float finish_plainly(const LayerProduct& p, float sum) {
 constexpr float kUntouched = 12345.0F;
 
 /// Every number of y, and what lies behind the columns of each row but the last.
-void expect_chains(const LayerProduct& p, Isa isa, std::vector<float> y) {
+void expect_chains(const LayerProduct& p, MaybeIsa isa, std::vector<float> y) {
   const std::vector<float> before = y;
   LayerProduct run = p;
   run.y = y.data();
-  layer_product_ops(isa).product(run);
+  ops_of(isa).product(run);
   for (int64_t i = 0; i < p.rows; ++i) {
     for (int64_t j = 0; j < p.y_row; ++j) {
       const auto at = static_cast<size_t>(i * p.y_row + j);
@@ -105,7 +124,7 @@ TEST_P(LayerProductTest, PassesNotANumberThroughItsFinish) {
                          .y_row = 3,
                          .finish = finish,
                          .slope = 0.5F};
-    layer_product_ops(GetParam()).product(p);
+    ops_of(GetParam()).product(p);
     for (const float one : y) EXPECT_TRUE(std::isnan(one));
   }
 }
@@ -117,7 +136,7 @@ TEST_P(LayerProductTest, TransposesAnySizes) {
       const auto from = random_numbers(random, rows * columns);
       const int64_t step = rows + 3;
       std::vector<float> to(static_cast<size_t>(columns * step), kUntouched);
-      layer_product_ops(GetParam()).transpose(from.data(), rows, columns, to.data(), step);
+      ops_of(GetParam()).transpose(from.data(), rows, columns, to.data(), step);
       for (int64_t c = 0; c < columns; ++c) {
         for (int64_t r = 0; r < step; ++r) {
           const float expected = r < rows ? from[static_cast<size_t>(r * columns + c)] : kUntouched;

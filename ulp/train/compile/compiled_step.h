@@ -34,6 +34,7 @@ struct CompileOptions {
 /// instruction set; beside LibTorch's they differ by rounding, as sums have another order (docs/compiled-training.md).
 class ULP_API CompiledStep {
  public:
+  /// Moved from, only to be assigned or destroyed.
   CompiledStep(CompiledStep&&) noexcept;
   CompiledStep& operator=(CompiledStep&&) noexcept;
   ~CompiledStep();
@@ -44,10 +45,13 @@ class ULP_API CompiledStep {
   /// loss before the update. Throws Error for other tensors and for classes out of range; then nothing has changed.
   float step(const std::vector<at::Tensor>& inputs, const at::Tensor& targets = {},
              const at::Tensor& weights = {});
+  /// The same for a graph of one input.
   float step(const at::Tensor& input, const at::Tensor& targets);
   /// The same on memory of the caller's, row-major, for a graph of one input of floats; `batch` samples.
   float step(const float* input, const float* targets, int64_t batch);
+  /// The same for losses of classes.
   float step(const float* input, const int64_t* classes, int64_t batch);
+  /// The same with a weight of each row.
   float step(const float* input, const int64_t* classes, const float* weights, int64_t batch);
   /// And for any inputs: floats or int64, as the graph takes them; `weights` as the loss has them, else null.
   float step(std::span<const void* const> inputs, const void* targets, const float* weights, int64_t batch);
@@ -55,7 +59,9 @@ class ULP_API CompiledStep {
   /// The result of the network as it is now, in the mode in which it was compiled: `result` holds result_size(batch)
   /// numbers. Allocates as step() does.
   void forward(const float* input, int64_t batch, float* result);
+  /// The same for any inputs.
   void forward(std::span<const void* const> inputs, int64_t batch, float* result);
+  /// How many numbers the result of so many samples has.
   int64_t result_size(int64_t batch) const;
 
   /// Of the last step.
