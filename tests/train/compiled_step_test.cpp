@@ -370,6 +370,50 @@ TEST(CompiledStep, GoesOnFromAStateThatIsPutBack) {
   for (size_t p = 0; p < expected.size(); ++p) EXPECT_TRUE(torch::equal(graph->parameters()[p], expected[p]));
 }
 
+TEST(CompiledStep, DropoutIsDrawnAgainInTheBackwardPass) {
+  torch::manual_seed(16);
+  const Tensors parameters = {normal({40, 6}), normal({3, 40})}, inputs = {normal({50, 6})};
+  const test::Function dropping = [](const Tensors& p, const Tensors& x) {
+    return torch::linear(torch::dropout(torch::tanh(torch::linear(x[0], p[0])), 0.25, true), p[1]);
+  };
+  test::FunctionNet net(parameters), hidden(parameters);
+  const auto graph = test::capture_function(net, dropping, inputs);
+  const auto of_hidden = test::capture_function(
+      hidden,
+      [](const Tensors& p, const Tensors& x) {
+        return torch::dropout(torch::tanh(torch::linear(x[0], p[0])), 0.25, true);
+      },
+      inputs);
+  amp::FusedOptimizer optimizer(graph->parameters(), amp::SgdRule{.lr = 0}),
+      other(of_hidden->parameters(), amp::SgdRule{.lr = 0});
+  EXPECT_TRUE(contains(error_of([&] { compile(graph, LossFunction::mse(), optimizer); }), "dropout_seed"));
+  CompiledStep step = compile(graph, LossFunction::mse(), optimizer, {.dropout_seed = 7}),
+               view = compile(of_hidden, LossFunction::mse(), other, {.dropout_seed = 7});
+  const at::Tensor targets = normal({50, 3});
+  at::Tensor before;
+  for (int i = 0; i < 2; ++i) {
+    // Both networks have their only dropout in the same place: what one shows is the other's.
+    const at::Tensor drawn = torch::zeros({50, 40});
+    view.forward(inputs[0].const_data_ptr<float>(), 50, drawn.data_ptr<float>());
+    const at::Tensor mask = drawn.ne(0).to(torch::kFloat) / 0.75;
+    EXPECT_NEAR(mask.mean().item<float>(), 1, 0.1);
+    if (i > 0) EXPECT_FALSE(torch::equal(mask, before)) << "each step draws anew";
+    before = mask;
+    Tensors p;
+    for (const at::Tensor& one : net.parameters_in_order) p.push_back(one.detach().clone().requires_grad_());
+    const at::Tensor loss =
+        torch::mse_loss(torch::linear(torch::tanh(torch::linear(inputs[0], p[0])) * mask, p[1]), targets);
+    loss.backward();
+    EXPECT_NEAR(step.step(inputs[0], targets), loss.item<float>(), 1e-5F * loss.item<float>());
+    for (size_t k = 0; k < 2; ++k) {
+      const at::Tensor gradient = step.gradient(net.parameters_in_order[k]);
+      EXPECT_LE((gradient - p[k].grad()).abs().max().item<float>(),
+                1e-5F * p[k].grad().abs().max().item<float>());
+    }
+    view.step(inputs[0], drawn);
+  }
+}
+
 TEST(CompiledStep, TrainsOnlyWhatTheOptimizerHas) {
   const auto graph = captured_mlp(9, 4);
   const Tensors all = graph->parameters();

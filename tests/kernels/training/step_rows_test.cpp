@@ -291,6 +291,21 @@ TEST_P(StepRowsTest, LayerNormAndItsGradients) {
   }
 }
 
+TEST_P(StepRowsTest, DropoutDrawsByElement) {
+  const formats::RandomKey key{3, 5};
+  const std::vector<float> x = test::random_floats(1000, 10, 1, 2);
+  std::vector<float> y(x.size());
+  const uint32_t threshold = 0x40000000;  // a quarter
+  step_row_ops(GetParam()).dropout(key, threshold, 1.5F, x.data(), y.data(), static_cast<int64_t>(x.size()));
+  int dropped = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const bool stays = formats::random_bits(key, i) >= threshold;
+    EXPECT_EQ(y[i], stays ? x[i] * 1.5F : 0.0F) << i;
+    dropped += stays ? 0 : 1;
+  }
+  EXPECT_NEAR(dropped, 250, 5 * std::sqrt(1000 * 0.25 * 0.75));
+}
+
 TEST_P(StepRowsTest, SumsAndChoices) {
   const StepRowOps& ops = step_row_ops(GetParam());
   for (const int64_t width : kWidths) {

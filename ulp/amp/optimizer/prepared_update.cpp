@@ -185,6 +185,13 @@ void PreparedUpdate::settle() {
   }
 }
 
+int64_t PreparedUpdate::next_step() const {
+  if (parts_->entries.empty()) return 1;
+  const auto& states = parts_->optimizer.state();
+  const auto found = states.find(parts_->entries.front().of.parameter.unsafeGetTensorImpl());
+  return found == states.end() ? 1 : static_cast<const FusedParamState&>(*found->second).step + 1;
+}
+
 FusedStepResult PreparedUpdate::apply(std::optional<double> max_norm, bool check_finite) {
   const at::NoGradGuard no_grad;
   if (max_norm && !(*max_norm > 0)) fail(kPreparedUpdateWhere, "expected max_norm > 0, got ", *max_norm);

@@ -35,6 +35,8 @@ class ULP_API PreparedUpdate {
   /// One step; the first after a change of state allocates. `max_norm`: as FusedStepOptions has it; then, or with
   /// check_finite, gradients that are not finite skip the step. Throws Error as settle() does, and for a rule out of range.
   FusedStepResult apply(std::optional<double> max_norm, bool check_finite);
+  /// The number of the next step, from 1, of the first parameter; 1 without parameters.
+  int64_t next_step() const;
 
  private:
   struct Parts;

@@ -1,7 +1,12 @@
 // The loops of step_rows_ops.h, written so that the compiler vectorizes them. Included once by a file per instruction set,
-// which names its table with ULP_STEP_ROW_OPS; everything here has internal linkage.
+// which names its table with ULP_STEP_ROW_OPS and, where it has a faster one, its formats::random_bits_of_group with
+// ULP_RANDOM_BITS_OF_GROUP; everything here has internal linkage.
 #include "ulp/kernels/pointwise/math.h"
 #include "ulp/kernels/training/step_rows_ops.h"
+
+#ifndef ULP_RANDOM_BITS_OF_GROUP
+#define ULP_RANDOM_BITS_OF_GROUP formats::random_bits_of_group
+#endif
 
 namespace ulp::kernels {
 namespace {
@@ -100,6 +105,16 @@ void step_select_gradient(const float* g, const float* a, const float* b, float 
   for (int64_t i = 0; i < n; ++i) {
     const float own = sign * a[i], other = sign * b[i];
     dx[i] = own > other ? 0.0F : (own == other ? g[i] * 0.5F : g[i]);
+  }
+}
+
+void step_dropout(formats::RandomKey key, uint32_t threshold, float scale, const float* x, float* y,
+                  int64_t n) {
+  uint32_t words[formats::kRandomGroup];
+  for (int64_t i = 0; i < n; i += formats::kRandomGroup) {
+    ULP_RANDOM_BITS_OF_GROUP(key, static_cast<uint64_t>(i / formats::kRandomGroup), words);
+    const int64_t count = n - i < formats::kRandomGroup ? n - i : formats::kRandomGroup;
+    for (int64_t l = 0; l < count; ++l) y[i + l] = words[l] >= threshold ? x[i + l] * scale : 0.0F;
   }
 }
 
@@ -360,24 +375,11 @@ void step_layer_norm_gradient(const StepRows& g, const StepRows& x, const float*
 }  // namespace
 
 extern const StepRowOps ULP_STEP_ROW_OPS;
-const StepRowOps ULP_STEP_ROW_OPS = {step_value,
-                                     step_gradient,
-                                     step_add_scaled,
-                                     step_multiply,
-                                     step_quotient,
-                                     step_select,
-                                     step_select_gradient,
-                                     step_fill,
-                                     step_column_sums,
-                                     step_row_sums,
-                                     step_total,
-                                     step_point_loss,
-                                     step_cross_entropy,
-                                     step_log_softmax,
-                                     step_log_softmax_gradient,
-                                     step_softmax,
-                                     step_softmax_gradient,
-                                     step_layer_norm,
-                                     step_layer_norm_gradient};
+const StepRowOps ULP_STEP_ROW_OPS = {
+    step_value,      step_gradient,         step_add_scaled,      step_multiply,
+    step_quotient,   step_select,           step_select_gradient, step_dropout,
+    step_fill,       step_column_sums,      step_row_sums,        step_total,
+    step_point_loss, step_cross_entropy,    step_log_softmax,     step_log_softmax_gradient,
+    step_softmax,    step_softmax_gradient, step_layer_norm,      step_layer_norm_gradient};
 
 }  // namespace ulp::kernels

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "ulp/formats/random_bits.h"
 #include "ulp/kernels/training/differentiable_list.h"
 
 namespace ulp::kernels {
@@ -37,6 +38,9 @@ struct StepRowOps {
   void (*select)(const float* a, const float* b, float sign, float* y, int64_t n);
   /// dx = 0 where sign a > sign b, g / 2 where both are equal, else g.
   void (*select_gradient)(const float* g, const float* a, const float* b, float sign, float* dx, int64_t n);
+  /// y[i] = scale x[i] where formats::random_bits(key, i) is at least `threshold`, else 0.
+  void (*dropout)(formats::RandomKey key, uint32_t threshold, float scale, const float* x, float* y,
+                  int64_t n);
   void (*fill)(float value, float* y, int64_t n);
   /// sums[j] [+]= the sum of column j, from the first row to the last.
   void (*column_sums)(const StepRows& x, bool adds, float* sums);

@@ -58,9 +58,10 @@ struct BuiltStep {
 
 class Builder {
  public:
-  /// `trained`: which parameters have gradients.
-  Builder(const graph::Graph& graph, bool training, std::function<bool(const at::Tensor&)> trained)
-      : graph_(graph), training_(training), trained_(std::move(trained)) {}
+  /// `trained`: which parameters have gradients. `draws`: whether dropout is taken.
+  Builder(const graph::Graph& graph, bool training, bool draws,
+          std::function<bool(const at::Tensor&)> trained)
+      : graph_(graph), training_(training), draws_(draws), trained_(std::move(trained)) {}
 
   /// The whole step; throws Error naming the node that cannot be compiled.
   BuiltStep build(const LossFunction& loss);
@@ -68,6 +69,9 @@ class Builder {
   // For the rules of ops.
   const graph::Graph& graph() const { return graph_; }
   bool training() const { return training_; }
+  bool draws() const { return draws_; }
+  /// Another one for each dropout.
+  int64_t next_draw() { return draw_++; }
   /// Refuses a node: "... the uncompiled step takes it".
   template <typename... Parts>
   [[noreturn]] void refuse(const graph::Node& node, const Parts&... why) const;
@@ -130,7 +134,8 @@ class Builder {
   int shaped(const graph::Node& node, const std::vector<graph::SizeExpr>& sizes, Home home);
 
   const graph::Graph& graph_;
-  bool training_;
+  bool training_, draws_;
+  int64_t draw_ = 0;
   std::function<bool(const at::Tensor&)> trained_;
   BuiltStep built_;
   std::map<const graph::Value*, int> matrices_;

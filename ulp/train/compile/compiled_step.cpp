@@ -72,6 +72,12 @@ struct CompiledStep::Parts {
     batch = samples;
   }
 
+  /// What dropout of the next step is drawn from.
+  void set_random() {
+    if (!options.dropout_seed) return;
+    run.random = {*options.dropout_seed, static_cast<uint64_t>(prepared->next_step()) << 32};
+  }
+
   /// Where parameters and buffers are now.
   void find_outside() {
     for (const compiled::OutsideTensor& of : built.outside) {
@@ -140,6 +146,7 @@ struct CompiledStep::Parts {
       run.targets = static_cast<const int64_t*>(targets);
     }
     check_classes(kStepWhere, true);
+    set_random();
     compiled::run(built.plan, run, 0, built.plan.instructions.size());
     loss = static_cast<float>(run.loss);
     update = prepared->apply(options.max_norm, options.check_finite);
@@ -172,7 +179,7 @@ CompiledStep compile(const std::shared_ptr<graph::GraphModule>& module, const Lo
   };
   const std::shared_ptr<graph::Graph> graph = module->graph().clone();
   graph::canonicalize(*graph);  // t and addmm become linear, and so on
-  compiled::Builder builder(*graph, module->is_training(), trained);
+  compiled::Builder builder(*graph, module->is_training(), options.dropout_seed.has_value(), trained);
   auto parts = std::unique_ptr<CompiledStep::Parts>(
       new CompiledStep::Parts{module, optimizer, options, builder.build(loss), loss, {}});
   compiled::StepRun& run = parts->run;
@@ -281,6 +288,7 @@ void CompiledStep::forward(std::span<const void* const> inputs, int64_t batch, f
   parts.set_inputs(kForwardWhere, inputs);
   parts.find_outside();
   parts.check_classes(kForwardWhere, false);
+  parts.set_random();
   compiled::run(parts.built.plan, parts.run, 0, parts.built.plan.forward_end);
   const compiled::MatrixView& made = parts.run.views[static_cast<size_t>(parts.built.result)];
   for (int64_t r = 0; r < made.rows; ++r)

@@ -23,6 +23,9 @@ struct CompileOptions {
       0;  ///< memory is made for so many samples; a larger batch makes more when it comes. 0: the first one's
   std::optional<double> max_norm = std::nullopt;  ///< as amp::FusedStepOptions has it
   bool check_finite = false;                      ///< gradients that are not finite skip the update
+  /// Dropout draws from counters of this seed, the number of the optimizer's step and the place in the network: the same in a
+  /// resumed run, and not LibTorch's numbers. Without one, dropout with p > 0 is refused in train mode.
+  std::optional<uint64_t> dropout_seed = std::nullopt;
 };
 
 /// A network, a loss and an optimizer rule as one list of kernel calls over one block of memory, for small networks, whose
@@ -56,7 +59,7 @@ class ULP_API CompiledStep {
   /// And for any inputs: floats or int64, as the graph takes them; `weights` as the loss has them, else null.
   float step(std::span<const void* const> inputs, const void* targets, const float* weights, int64_t batch);
 
-  /// The result of the network as it is now, in the mode in which it was compiled: `result` holds result_size(batch)
+  /// The result of the network as it is now, in the mode in which it was compiled, with the dropout of the next step: `result` holds result_size(batch)
   /// numbers. Allocates as step() does.
   void forward(const float* input, int64_t batch, float* result);
   /// The same for any inputs.
@@ -87,8 +90,7 @@ class ULP_API CompiledStep {
 
 /// Compiles the training step of a captured network in its present mode. The optimizer must outlive the result; parameters
 /// that it does not have are not trained. Throws Error for what a compiled step does not take, naming the node: operators
-/// (compiled_operators()), types other than float32, sizes that are broadcast, free dimensions, dropout with p > 0, hooks on
-/// parameters. Nothing has changed then.
+/// (compiled_operators()), types other than float32, free dimensions, dropout without a seed, hooks on parameters. Nothing has changed then.
 ULP_API CompiledStep compile(const std::shared_ptr<graph::GraphModule>& module, const LossFunction& loss,
                              amp::FusedOptimizer& optimizer, const CompileOptions& options = {});
 

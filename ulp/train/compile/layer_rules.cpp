@@ -65,9 +65,29 @@ void add_layer_norm(Builder& builder, const graph::Node& node) {
 
 void add_dropout(Builder& builder, const graph::Node& node) {
   const double p = builder.number(node, "p");
-  if (builder.flag(node, "train") && p != 0)
-    builder.refuse(node, "expected dropout with p = 0 or in eval mode, got p = ", p);
-  builder.set(*node.output(), builder.matrix(node, "input"));
+  if (!builder.flag(node, "train") || p == 0)
+    return builder.set(*node.output(), builder.matrix(node, "input"));
+  if (!builder.draws())
+    builder.refuse(
+        node, "expected dropout with p = 0, in eval mode or with CompileOptions::dropout_seed, got p = ", p);
+  if (!(p > 0 && p < 1)) builder.refuse(node, "expected 0 <= p < 1, got ", p);
+  const int x = builder.padded(node, "input");
+  const int y = builder.make(node, *node.output());
+  Instruction one{.op = Op::dropout,
+                  .out = y,
+                  .a = x,
+                  .p = {static_cast<float>(p), static_cast<float>(1 / (1 - p))},
+                  .columns = builder.next_draw()};
+  builder.emit(one);
+  builder.set_needs_gradient(y, builder.needs_gradient(x));
+  builder.set(*node.output(), y);
+  builder.on_backward(y, [&builder, x, one](int gradient) mutable {
+    builder.contribute(x, false, [&](int out, bool) {
+      one.out = out;
+      one.a = gradient;
+      builder.emit(one);
+    });
+  });
 }
 
 }  // namespace

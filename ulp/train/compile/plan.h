@@ -51,6 +51,7 @@ enum class Op : uint8_t {
   gradient,    ///< out = the gradient from a, with the input b and the value c where the function needs them
   add_scaled,  ///< out = a + p0 b
   multiply,    ///< out = a b
+  dropout,     ///< out = a without what is drawn for the number `columns` in p0 of all cases, times p1
   quotient,    ///< out = a / b
   select,      ///< out = the smaller (p0 = 1) or larger (-1) of a and b
   select_gradient,  ///< out = what of the gradient a comes to b, c being the other one
@@ -115,6 +116,7 @@ struct StepRun {
   std::vector<const int64_t*> integers;  ///< of the integer inputs
   const int64_t* targets = nullptr;
   const float* weights = nullptr;  ///< of the rows, for cross_entropy; null: 1 each
+  formats::RandomKey random;       ///< of dropout in this step; the lower half of its stream is free
   double loss = 0;
   const kernels::LayerProductOps* products = nullptr;
   const kernels::StepRowOps* rows = nullptr;

@@ -112,6 +112,14 @@ void reduce_rows(const Operands& of) {
   }
 }
 
+void drop(const Operands& of) {
+  const Instruction& one = of.one;
+  const formats::RandomKey key{of.step.random.seed,
+                               of.step.random.stream | static_cast<uint64_t>(one.columns)};
+  const auto threshold = static_cast<uint32_t>(std::min(static_cast<double>(one.p[0]) * 0x1p32, 0xffffffffp0));
+  of.step.rows->dropout(key, threshold, one.p[1], of.a().data, of.out().data, of.out().count());
+}
+
 void pick_columns(const Operands& of) {
   const MatrixView &a = of.a(), &out = of.out();
   const int64_t* classes = of.classes();
@@ -170,6 +178,8 @@ void run_one(StepRun& step, const Instruction& one) {
       return rows.add_scaled(of.a().data, of.b().data, one.p[0], of.out().data, of.out().count());
     case Op::multiply:
       return rows.multiply(of.a().data, of.b().data, of.out().data, of.out().count());
+    case Op::dropout:
+      return drop(of);
     case Op::quotient:
       return rows.quotient(of.a().data, of.b().data, of.out().data, of.out().count());
     case Op::row_sums:
