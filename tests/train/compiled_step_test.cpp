@@ -414,6 +414,29 @@ TEST(CompiledStep, DropoutIsDrawnAgainInTheBackwardPass) {
   }
 }
 
+TEST(CompiledStep, OneParameterUnderTwoNames) {
+  struct TiedNet : torch::nn::Module {
+    TiedNet()
+        : encoder(register_parameter("encoder", torch::randn({5, 5}))),
+          decoder(register_parameter("decoder", encoder)) {}
+    at::Tensor forward(const at::Tensor& x) {
+      return torch::linear(torch::relu(torch::linear(x, encoder)), decoder);
+    }
+    at::Tensor encoder, decoder;
+  };
+  torch::manual_seed(17);
+  auto model = std::make_shared<TiedNet>();
+  const at::Tensor x = normal({6, 5}), y = normal({6, 5});
+  const auto graph = capture(model, {x}, {.far_sizes = false});
+  torch::mse_loss(model->forward(x), y).backward();
+  const at::Tensor expected = model->encoder.grad().clone();
+  amp::FusedOptimizer optimizer(graph->parameters(), amp::SgdRule{.lr = 0.1});
+  CompiledStep step = compile(graph, LossFunction::mse(), optimizer);
+  step.step(x, y);
+  const at::Tensor gradient = step.gradient(model->encoder);
+  EXPECT_LE((gradient - expected).abs().max().item<float>(), 0x1p-18F * expected.abs().max().item<float>());
+}
+
 TEST(CompiledStep, TrainsOnlyWhatTheOptimizerHas) {
   const auto graph = captured_mlp(9, 4);
   const Tensors all = graph->parameters();

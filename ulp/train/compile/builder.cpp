@@ -331,6 +331,12 @@ void Builder::add_attributes() {
     if (!tensor.device().is_cpu() || !tensor.is_contiguous())
       refuse(*node, "expected parameters and buffers that are contiguous on the CPU, got one on ",
              tensor.device(), " with strides ", tensor.strides());
+    const auto same = std::ranges::find_if(
+        built_.outside, [&](const OutsideTensor& other) { return other.tensor.is_same(tensor); });
+    if (same != built_.outside.end()) {  // one parameter under two names
+      set(*node->output(), same->matrix);
+      continue;
+    }
     std::vector<graph::SizeExpr> sizes;
     for (const int64_t size : tensor.sizes()) sizes.push_back({.offset = size});
     const int made = shaped(*node, sizes, Home::outside);

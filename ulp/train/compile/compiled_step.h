@@ -34,7 +34,8 @@ struct CompileOptions {
 ///
 /// Parameters are those of the graph and are updated where they are; moments and numbers of steps are the optimizer's, which
 /// may be saved, loaded and given other learning rates between steps. Results are the same bits in every run and on every
-/// instruction set; beside LibTorch's they differ by rounding, as sums have another order (docs/compiled-training.md).
+/// instruction set; beside LibTorch's they differ by rounding, as sums have another order (docs/compiled-training.md). One
+/// call at a time.
 class ULP_API CompiledStep {
  public:
   /// Moved from, only to be assigned or destroyed.

@@ -116,7 +116,8 @@ void drop(const Operands& of) {
   const Instruction& one = of.one;
   const formats::RandomKey key{of.step.random.seed,
                                of.step.random.stream | static_cast<uint64_t>(one.columns)};
-  const auto threshold = static_cast<uint32_t>(std::min(static_cast<double>(one.p[0]) * 0x1p32, 0xffffffffp0));
+  const auto threshold =
+      static_cast<uint32_t>(std::min(static_cast<double>(one.p[0]) * 0x1p32, 0xffffffffp0));
   of.step.rows->dropout(key, threshold, one.p[1], of.a().data, of.out().data, of.out().count());
 }
 
