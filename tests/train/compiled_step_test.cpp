@@ -430,7 +430,7 @@ TEST(CompiledStep, OneParameterUnderTwoNames) {
   const auto graph = capture(model, {x}, {.far_sizes = false});
   torch::mse_loss(model->forward(x), y).backward();
   const at::Tensor expected = model->encoder.grad().clone();
-  amp::FusedOptimizer optimizer(graph->parameters(), amp::SgdRule{.lr = 0.1});
+  amp::FusedOptimizer optimizer({model->encoder}, amp::SgdRule{.lr = 0.1});
   CompiledStep step = compile(graph, LossFunction::mse(), optimizer);
   step.step(x, y);
   const at::Tensor gradient = step.gradient(model->encoder);
