@@ -206,12 +206,7 @@ std::optional<app::SplitData> trial_if_any(const QuantizeFlags& flags, bool need
 std::optional<app::SplitData> samples_for(const QuantizeFlags& flags, const Plan& plan,
                                           const app::LoadedModel& model) {
   const bool scored = flags.sensitivity || flags.keep_worst > 0 || flags.max_drop;
-  if (!app::needs_data(plan.mode, plan.recipe.recipe) && !scored) {
-    if (!flags.calibration.empty())
-      throw CLI::ValidationError(
-          std::string("--calibration is for modes and methods with data, got --mode ") + plan.mode.name);
-    return std::nullopt;
-  }
+  if (!app::needs_data(plan.mode, plan.recipe.recipe) && !scored) return std::nullopt;
   const std::string& name = flags.calibration.empty() ? flags.data : flags.calibration;
   app::expect_sample_input(*model.graph, flags.model);
   if (!plan.mode.trains && !scored) return app::load_samples(name, model.spec);
@@ -239,11 +234,17 @@ app::QuantizeRun quantize(const QuantizeFlags& flags, const Plan& plan) {
   if (is_onnx(flags)) app::exchange_files.functions(kQuantizeWhere).check_onnx(*model.graph);
   if (flags.keep_zeros) prune::mask_zeros(*model.graph);
   const bool needs_data = app::needs_data(mode, plan.recipe.recipe);
+  const bool scored = flags.sensitivity || flags.keep_worst > 0 || flags.max_drop;
+  if (!needs_data && !scored && !flags.calibration.empty())
+    throw CLI::ValidationError(std::string("--calibration is for modes and methods with data, got --mode ") +
+                               mode.name);
   const std::string& samples_name = flags.calibration.empty() ? flags.data : flags.calibration;
   const std::optional<app::NamedInputs> named = app::load_named_inputs(samples_name, *model.graph);
   if (named) expect_no_labels_needed(flags, mode);
   const std::optional<app::SplitData> data = named ? std::nullopt : samples_for(flags, plan, model);
-  const std::optional<app::SplitData> test = named ? std::nullopt : trial_if_any(flags, needs_data, model);
+  const bool no_labels = named && (flags.calibration.empty() || !flags.data_given);
+  const std::optional<app::SplitData> test =
+      no_labels ? std::nullopt : trial_if_any(flags, needs_data, model);
   StageBars bars;
   return app::run_quantize(
       {.model = model.spec.name,

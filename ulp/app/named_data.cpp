@@ -28,10 +28,14 @@ at::Tensor in_type_of(const graph::Value& input, const at::Tensor& array, const 
   if (at::isFloatingType(type) != array.is_floating_point())
     fail_file(kNamedInputs, "expected '", input.name, "' of a type that ", c10::toString(type),
               " is made from in '", source, "', got ", c10::toString(array.scalar_type()));
-  if (array.is_floating_point() && !array.isfinite().all().item<bool>())
-    fail_file(kNamedInputs, "expected finite numbers in '", input.name, "' of '", source,
-              "', got NaN or inf");
-  return array.to(type).contiguous();
+  const at::Tensor made = array.to(type).contiguous();
+  if (made.is_floating_point() && !made.isfinite().all().item<bool>())
+    fail_file(kNamedInputs, "expected finite numbers of ", c10::toString(type), " in '", input.name, "' of '",
+              source, "', got NaN or inf");
+  if (!made.is_floating_point() && !made.to(array.scalar_type()).equal(array))
+    fail_file(kNamedInputs, "expected numbers that ", c10::toString(type), " holds in '", input.name,
+              "' of '", source, "', got larger ones");
+  return made;
 }
 
 }  // namespace
@@ -56,7 +60,9 @@ std::optional<NamedInputs> load_named_inputs(const std::string& name, const grap
   const std::vector<graph::Value*> inputs = graph.inputs();
   const bool named =
       std::ranges::any_of(inputs, [&](const auto* input) { return arrays.contains(input->name); });
-  if (!named && inputs.size() == 1) return std::nullopt;
+  // What classifiers are trained on has labels beside its samples, whatever the input's name is.
+  const bool labelled = arrays.contains("y") || arrays.contains("x_train");
+  if (inputs.size() == 1 && (!named || labelled)) return std::nullopt;
   NamedInputs data;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto found = arrays.find(inputs[i]->name);

@@ -9,6 +9,7 @@
 #include "ulp/exchange/half.h"
 #include "ulp/exchange/spelled/spelled.h"
 #include "ulp/exchange/store_minima.h"
+#include "ulp/graph/conditions.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/fold_masks.h"
 #include "ulp/graph/passes/pass.h"
@@ -28,14 +29,18 @@ bool is_spelled(const graph::Node& node) {
   if (node.is("aten::elu")) return other_than("scale", 1) || other_than("input_scale", 1);
   constexpr double kRounded = 15;  // from there on the linear part of softplus is its rounding
   if (node.is("aten::softplus")) return other_than("beta", 1) || number_arg(node, "threshold") < kRounded;
-  if (node.is("aten::div"))
-    return has_arg(node, "rounding_mode") && !node.arg("rounding_mode").is_none() &&
-           text_arg(node, "rounding_mode") != "floor";
+  const bool floats = at::isFloatingType(type_of(*node.output()));
+  if (node.is("aten::floor_divide")) return floats;
+  if (node.is("aten::div")) {
+    if (!has_arg(node, "rounding_mode") || node.arg("rounding_mode").is_none()) return false;
+    return floats || text_arg(node, "rounding_mode") != "floor";
+  }
   return coreml::find_converter(node) == nullptr;
 }
 
 std::shared_ptr<graph::Graph> prepared(const graph::GraphModule& module, const CoreMlOptions& options) {
   if (options.batch < 1) fail(kExportCoremlWhere, "expected a batch of 1 or more, got ", options.batch);
+  graph::check_conditions(module.graph(), kExportCoremlWhere);
   const std::shared_ptr<graph::Graph> graph = module.graph().clone();
   for (const auto pass :
        {graph::fold_masks, graph::canonicalize, graph::strip_training, graph::fold_batch_norm})

@@ -15,6 +15,7 @@
 #include "ulp/exchange/spelled/spelled.h"
 #include "ulp/exchange/store_minima.h"
 #include "ulp/exchange/write_in_blocks.h"
+#include "ulp/graph/conditions.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/fold_masks.h"
 #include "ulp/graph/passes/pass.h"
@@ -62,6 +63,7 @@ onnx::Model model_of(const graph::GraphModule& module, const OnnxOptions& option
   if (options.opset < kFirstExportOpset || options.opset > kLastExportOpset)
     fail(kExportOnnxWhere, "expected an opset of ", kFirstExportOpset, " to ", kLastExportOpset, ", got ",
          options.opset);
+  graph::check_conditions(module.graph(), kExportOnnxWhere);
   const std::shared_ptr<graph::Graph> graph = module.graph().clone();
   for (const auto pass : {graph::fold_masks, graph::canonicalize, graph::strip_training}) pass(*graph);
   store_minima(*graph, kExportOnnxWhere);

@@ -9,6 +9,7 @@
 #include "ulp/exchange/pt2/sample_inputs.h"
 #include "ulp/exchange/pt2/stored_zip.h"
 #include "ulp/exchange/write_in_blocks.h"
+#include "ulp/graph/conditions.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/fold_masks.h"
 #include "ulp/graph/passes/pass.h"
@@ -36,6 +37,7 @@ void drop_unread_constants(Graph& graph) {
 
 /// The graph of eval mode in PyTorch's own calls.
 std::shared_ptr<Graph> plain_graph(const graph::GraphModule& model) {
+  graph::check_conditions(model.graph(), "exchange.export_pt2");
   const std::shared_ptr<Graph> graph = model.graph().clone();
   graph::fold_masks(*graph);
   graph::strip_training(*graph);

@@ -9,6 +9,7 @@
 #include "ulp/exchange/spelled/spelled.h"
 #include "ulp/exchange/store_minima.h"
 #include "ulp/exchange/tflite/converters.h"
+#include "ulp/graph/conditions.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/fold_masks.h"
 #include "ulp/graph/passes/pass.h"
@@ -80,6 +81,7 @@ void TfliteOptions::visit_fields(FieldVisitor& visitor) {
 std::string export_tflite(const graph::GraphModule& model, const TfliteOptions& options) {
   if (options.batch < 0)
     fail(kExportTfliteWhere, "expected a batch of 1 or more, or 0 for a free one, got ", options.batch);
+  graph::check_conditions(model.graph(), kExportTfliteWhere);
   const std::shared_ptr<graph::Graph> graph = model.graph().clone();
   std::vector<int64_t> sizes = sizes_of(*graph, options);
   graph->fix_free({sizes.begin() + 1, sizes.end()});

@@ -6,6 +6,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/schema.h"
+#include "ulp/graph/conditions.h"
 
 namespace ulp::graph {
 
@@ -340,6 +341,10 @@ int Graph::remove_dead(bool attributes) {
     if (node->kind() != Node::Kind::attribute) continue;
     if (const Attribute* found = find_attribute(node->target()))
       tensors.insert(found->tensor.unsafeGetTensorImpl());
+  }
+  for (const Condition& one : conditions_of(*this)) {
+    tensors.insert(one.now.unsafeGetTensorImpl());
+    tensors.insert(one.held.unsafeGetTensorImpl());
   }
   removed += static_cast<int>(std::erase_if(attributes_, [&](const auto& entry) {
     return !tensors.count(entry.second.tensor.unsafeGetTensorImpl());

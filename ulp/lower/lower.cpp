@@ -1,6 +1,7 @@
 #include "ulp/lower/lower.h"
 
 #include "ulp/base/error.h"
+#include "ulp/graph/conditions.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/lower/continued.h"
 #include "ulp/lower/free_sizes.h"
@@ -50,6 +51,7 @@ void fix_free(graph::Graph& graph, const std::vector<at::Tensor>& examples) {
 }  // namespace lowering
 
 runtime::Plan lower(graph::GraphModule& model, const LowerOptions& options, graph::PassReport* report) {
+  graph::check_conditions(model.graph(), "lower.lower");
   const std::shared_ptr<graph::Graph> copy = model.graph().clone();
   return lowering::lower_graph(*copy, options, report);
 }
@@ -57,6 +59,7 @@ runtime::Plan lower(graph::GraphModule& model, const LowerOptions& options, grap
 runtime::Plan lower(const std::shared_ptr<graph::GraphModule>& model, const std::vector<at::Tensor>& examples,
                     const LowerOptions& options, graph::PassReport* report) {
   if (model == nullptr) fail("lower.lower", "expected a model, got null");
+  graph::check_conditions(model->graph(), "lower.lower");
   const std::shared_ptr<graph::Graph> copy = model->graph().clone();
   if (!options.continued.empty())
     fail("lower.lower", "expected no examples with LowerOptions::continued, which wants a free dimension");

@@ -40,16 +40,15 @@ void prod(Builder& builder, const Node& node) {
 void any_or_all(Builder& builder, const Node& node) {
   const Value& x = *value_arg(node, "self");
   const std::vector<int64_t> dims = reduced_dims(node, x), shape = shape_of(node, x);
-  if (std::ssize(dims) == std::ssize(shape) && !bool_arg(node, "keepdim"))
-    refuse(node, "expected a dimension to be left");
+  const bool keep = has_arg(node, "keepdim") && bool_arg(node, "keepdim");
+  if (std::ssize(dims) == std::ssize(shape) && !keep) refuse(node, "expected a dimension to be left");
   std::string truth = builder.name_of(&x);
   if (type_of(x) != at::kBool)
     truth = builder.call(node, "not_equal", {{"x", truth}, {"y", builder.number(0, type_of(x))}},
                          {at::kBool, shape});
   const std::string numbers = builder.cast(node, truth, at::kInt, shape);
-  const std::string found =
-      builder.call(node, node.is("aten::any") ? "reduce_max" : "reduce_min",
-                   reduction(builder, numbers, dims, bool_arg(node, "keepdim")), {at::kInt, shape_of(node)});
+  const std::string found = builder.call(node, node.is("aten::any") ? "reduce_max" : "reduce_min",
+                                         reduction(builder, numbers, dims, keep), {at::kInt, shape_of(node)});
   builder.alias(node.output(), builder.cast(node, found, at::kBool, shape_of(node)));
 }
 

@@ -17,7 +17,8 @@ constexpr const char *kSum = "aten::sum.dim_IntList", *kMean = "aten::mean.dim",
 
 /// The result, whose reduced dimensions stay or go.
 void finish(Formula& f, V made, const Dims& dims) {
-  f.result(bool_arg(f.node(), "keepdim") ? made : f.squeeze(made, dims));
+  const bool stay = has_arg(f.node(), "keepdim") && bool_arg(f.node(), "keepdim");
+  f.result(stay ? made : f.squeeze(made, dims));
 }
 
 /// The norm over dimensions, which stay.

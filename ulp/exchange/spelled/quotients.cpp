@@ -51,8 +51,11 @@ void fmod(Formula& f) {
 /// that. By a divisor that may be infinite LibTorch's way: less the remainder with the dividend's sign, and
 /// one less where the divisor has another one.
 void divide(Formula& f) {
-  if (!f.floats() || !has_arg(f.node(), "rounding_mode") || f.node().arg("rounding_mode").is_none()) return;
-  const std::string mode = text_arg(f.node(), "rounding_mode");
+  const bool floor_divides = f.node().is("aten::floor_divide");
+  if (!f.floats()) return;
+  if (!floor_divides && (!has_arg(f.node(), "rounding_mode") || f.node().arg("rounding_mode").is_none()))
+    return;
+  const std::string mode = floor_divides ? "floor" : text_arg(f.node(), "rounding_mode");
   V x = f.x();
   const auto divided = [&](V a) {
     return f.is_tensor("other") ? f.div(a, f.tensor("other")) : f.div(a, number_arg(f.node(), "other"));
@@ -77,11 +80,9 @@ void divide(Formula& f) {
 }  // namespace
 
 SpelledTable spelled_quotients() {
-  static constexpr SpelledRow kTable[] = {{"aten::trunc", trunc},
-                                          {"aten::fix", trunc},
-                                          {"aten::frac", frac},
-                                          {"aten::fmod", fmod},
-                                          {"aten::div", divide}};
+  static constexpr SpelledRow kTable[] = {{"aten::trunc", trunc}, {"aten::fix", trunc},
+                                          {"aten::frac", frac},   {"aten::fmod", fmod},
+                                          {"aten::div", divide},  {"aten::floor_divide", divide}};
   return kTable;
 }
 

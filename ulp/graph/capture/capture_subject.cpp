@@ -15,6 +15,7 @@
 #include "ulp/graph/capture/program.h"
 #include "ulp/graph/capture/schema.h"
 #include "ulp/graph/capture/sizes.h"
+#include "ulp/graph/conditions.h"
 #include "ulp/graph/describe.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/canonicalize_convolution.h"
@@ -232,8 +233,7 @@ void keep_conditions(Graph& graph, const Runs& runs, const Subject& subject,
   }
   for (const size_t index : conditions) {
     const auto& [name, attribute] = subject.attributes[index];
-    graph.set_attribute(Program::condition_of(name),
-                        {Attribute::Kind::constant, attribute.tensor.detach().clone()});
+    graph.set_attribute(condition_of(name), {Attribute::Kind::constant, attribute.tensor.detach().clone()});
     notes.push_back(
         "forward reads numbers of '" + name +
         "' and does what they say: the graph does the same, and refuses to run once they are others");

@@ -271,22 +271,9 @@ c10::IValue Program::run(const std::vector<at::Tensor>& inputs, bool training) c
   return run(inputs, training, [this](Frame& frame) { run_steps(frame); });
 }
 
-void Program::check_conditions() const {
-  if (recording()) return;  // capture itself compares the graph with the model
-  for (const Condition& condition : conditions_) {
-    const at::NoGradGuard no_grad;
-    // to() of the module rounds what was held, too.
-    if (condition.now.sizes() == condition.held.sizes() &&
-        torch::equal(condition.now.detach(), condition.held.to(condition.now.options())))
-      continue;
-    fail("graph.run", "expected '", condition.buffer,
-         "' to hold the numbers that it held at capture, which decide what forward does, got others; capture "
-         "the model again");
-  }
-}
-
 c10::IValue Program::run(const std::vector<at::Tensor>& inputs, bool training, const Steps& steps) const {
-  check_conditions();
+  if (!recording())
+    check_conditions(conditions_, "graph.run");  // capture itself compares the graph with the model
   Frame frame;
   frame.sizes = check_inputs(inputs);
   frame.training = training;

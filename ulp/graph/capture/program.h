@@ -10,16 +10,13 @@
 #include <span>
 #include <vector>
 
+#include "ulp/graph/conditions.h"
 #include "ulp/graph/graph.h"
 
 namespace ulp::graph {
 
 class Program {
  public:
-  /// The name of the constant of a graph that holds what a buffer held at capture, where forward reads numbers of it and does
-  /// what they say. No name of a module has a space.
-  static std::string condition_of(const std::string& buffer) { return buffer + " at capture"; }
-
   explicit Program(const Graph& graph);
 
   /// The state of one run.
@@ -112,13 +109,6 @@ class Program {
   std::map<const Value*, int32_t> slots_, attribute_slots_;
   std::map<const Value*, const Node*> last_reader_;
   int32_t slot_count_ = 0;
-  /// A buffer whose numbers decided at capture what forward does.
-  struct Condition {
-    std::string buffer;
-    at::Tensor now, held;
-  };
-  /// Throws ulp::Error naming the first one that holds other numbers now.
-  void check_conditions() const;
   std::vector<Condition> conditions_;
   bool has_autocast_ = false;  ///< some node runs under an autocast guard of the model's own
 };

@@ -7,12 +7,8 @@
 
 namespace ulp::graph {
 
-Program::Program(const Graph& graph) : batch_dims_(graph.batch_dims), free_(graph.free) {
-  for (const auto& [name, attribute] : graph.attributes()) {
-    const Attribute* held =
-        attribute.kind == Attribute::Kind::buffer ? graph.find_attribute(condition_of(name)) : nullptr;
-    if (held != nullptr) conditions_.push_back({name, attribute.tensor, held->tensor});
-  }
+Program::Program(const Graph& graph)
+    : batch_dims_(graph.batch_dims), free_(graph.free), conditions_(conditions_of(graph)) {
   for (const auto& node : graph.nodes()) {
     for (Value* value : node->reads()) last_reader_[value] = node.get();
   }

@@ -174,9 +174,9 @@ class Resolver {
              " out of autograd with data(); use detach()");
       }
       State adopted = original;
-      // Numbers of a buffer that no call writes are the same in every run, however C++ came by them.
+      // Numbers of a buffer that no call writes are the same in every run as long as nobody else writes it.
       if (kind == ValueKey::Kind::attribute && !written_.contains(memory_key(tensor)))
-        adopted.origin = Origin::constants;
+        adopted.origin = Origin::buffers;
       states_[tensor.unsafeGetTensorImpl()] = adopted;
       memory(tensor).members.push_back(tensor);
       return;
@@ -281,7 +281,8 @@ class Resolver {
     if (equal && (call.inputs[0].toTensor().is_same(call.inputs[1].toTensor()) || asked_by_attention(index)))
       return;
     std::set<size_t> sources;
-    gather_attributes(read, sources);
+    std::vector<bool> seen(out_.calls.size(), false);
+    gather_attributes(read, sources, seen);
     // The same in every run as long as nobody writes the buffers, which the graph asks for.
     if (origin == Origin::buffers && take_conditions(sources)) return;
     fail("graph.capture", call.target, place_of_call(subject_, trace_, static_cast<size_t>(index)),
@@ -291,12 +292,15 @@ class Resolver {
   }
 
   /// Adds the attributes that values are computed from.
-  void gather_attributes(const std::vector<Candidates>& values, std::set<size_t>& sources) const {
+  void gather_attributes(const std::vector<Candidates>& values, std::set<size_t>& sources,
+                         std::vector<bool>& seen) const {
     for (const Candidates& keys : values) {
       for (const ValueKey& key : keys) {
-        if (key.kind == ValueKey::Kind::attribute) sources.insert(static_cast<size_t>(key.index));
-        if (key.kind == ValueKey::Kind::call && static_cast<size_t>(key.index) < out_.calls.size())
-          gather_attributes(out_.calls[static_cast<size_t>(key.index)].tensors, sources);
+        const auto index = static_cast<size_t>(key.index);
+        if (key.kind == ValueKey::Kind::attribute) sources.insert(index);
+        if (key.kind != ValueKey::Kind::call || index >= seen.size() || seen[index]) continue;
+        seen[index] = true;
+        gather_attributes(out_.calls[index].tensors, sources, seen);
       }
     }
   }

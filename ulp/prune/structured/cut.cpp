@@ -7,6 +7,7 @@
 #include <set>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/conditions.h"
 #include "ulp/prune/structured/removed.h"
 
 namespace ulp::prune {
@@ -64,6 +65,9 @@ void cut_attributes(Graph& graph, const Tracker& tracker, const Survivors& left,
     }
     graph.set_attribute(name, {attribute.kind, tensor});
   }
+  for (const graph::Condition& one : graph::conditions_of(graph))
+    graph.set_attribute(graph::condition_of(one.buffer),
+                        {Attribute::Kind::constant, one.now.detach().clone()});
 }
 
 void check_left(const Node& node, const Axis& axis, const Survivors& left) {
@@ -74,6 +78,7 @@ void check_left(const Node& node, const Axis& axis, const Survivors& left) {
 }  // namespace
 
 CutResult cut(const graph::GraphModule& module, const Groups& groups, const Removals& removals) {
+  graph::check_conditions(module.graph(), "prune.cut");
   const Tracker tracker(module.graph(), groups.options);
   return rebuilt(module, tracker, survivors(tracker, groups, removals));
 }
