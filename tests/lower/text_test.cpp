@@ -254,6 +254,43 @@ TEST(Text, CodedTablesOfPlacesAreNumbersOfTheEngine) {
   }
 }
 
+/// Words of any width, read by a layer and by themselves.
+struct WideWords : torch::nn::Module {
+  explicit WideWords(int64_t width) {
+    words = register_module("words", torch::nn::Embedding(50, width));
+    head = register_module("head", torch::nn::Linear(width, width));
+  }
+  at::Tensor forward(const at::Tensor& ids) {
+    const at::Tensor x = words(ids);
+    return head(x) + x;
+  }
+  torch::nn::Embedding words{nullptr};
+  torch::nn::Linear head{nullptr};
+};
+
+TEST(Text, CodedTablesOfWidthsThatLeaveAShortLastGroup) {
+  torch::manual_seed(6);
+  const torch::NoGradGuard no_grad;
+  const at::Tensor ids = torch::randint(50, {3, 7});
+  for (const int64_t width : {6, 33, 40, 64}) {
+    WideWords model(width);
+    const auto captured = ulp::capture(model, {ids});
+    for (const quant::WeightOptions& options :
+         {quant::WeightOptions{}, quant::WeightOptions{.bits = 4},
+          quant::WeightOptions{.bits = 4, .group = 16, .affine = true}}) {
+      const auto quantized = quant::quantize_weights(captured, options);
+      const runtime::Plan plan = lower(*quantized);
+      const at::Tensor expected = quantized->forward(ids);
+      for (const kernels::Isa isa : kernels::available_isas()) {
+        runtime::Engine engine(plan, {.threads = 1, .isa = kernels::to_string(isa)});
+        EXPECT_LE(relative_error(run_engine(engine, ids), expected), rounding_bound(plan, kF32, kF32))
+            << width << ", " << options.bits << " bits\n"
+            << listing(plan);
+      }
+    }
+  }
+}
+
 TEST(Text, AComparisonThatIsNoMaskOfAttentionGivesZerosAndOnes) {
   const torch::NoGradGuard no_grad;
   const at::Tensor x = torch::randint(0, 2, {2, 3, 4}).to(at::kFloat);

@@ -19,14 +19,12 @@ void lower_embedding(Builder& builder, const Group& group) {
   step.name = layer_name(node);
   const Value* weight = value_arg(node, "weight");
   Form form{DataType::f32, Layout::plain};
+  int64_t stored = 0, width = 0;  // of codes: with what fills up the last group, and without
   if (is_coded_weight(builder.graph(), weight)) {
-    const graph::SizeExpr width = node.output()->meta->sizes.back();
     const at::Tensor codes = builder.graph().attribute_tensor(weight->producer->arg("codes").value);
     const int64_t of_element = codes.scalar_type() == at::kByte ? 2 : 1;
-    const int64_t stored = of_element * codes[0].numel();
-    if (width.offset != stored) {
-      unsupported(node, "expected a width of whole groups, got ", width.offset, " of ", stored);
-    }
+    stored = of_element * codes[0].numel();
+    width = node.output()->meta->sizes.back().offset;
     add_coded_weight(builder, node, step);
   } else {
     form.type = result_type(builder, group.result);
@@ -34,7 +32,12 @@ void lower_embedding(Builder& builder, const Group& group) {
   }
   const int64_t rows = builder.plan().constants.at(step.constants.at("weight")).shape[0];
   step.inputs = {ids_tensor(builder, node, value_arg(node, "indices"), rows)};
-  emit_same(builder, group, std::move(step), form);
+  if (width == stored) return emit_same(builder, group, std::move(step), form);
+  std::vector<int64_t> shape = shape_of(node, *node.output());
+  shape.back() = stored;
+  const int32_t whole = builder.emit(std::move(step), node.output()->name + ".whole", form, shape);
+  const StridedView all = whole_view(whole, builder.plan().tensors[static_cast<size_t>(whole)]);
+  builder.bind_view(node.output(), narrowed(all, shape.size() - 1, 0, width, 1).value());
 }
 
 void lower_coded_weight(Builder& builder, const Group& group) {
