@@ -60,6 +60,22 @@ void expect_same(graph::GraphModule& one, graph::GraphModule& other, const std::
   }
 }
 
+/// A layer that is set up, which a flag says.
+struct FlaggedLayer : torch::nn::Module {
+  at::Tensor ready = register_buffer("ready", torch::tensor(true));
+  torch::nn::Linear layer = register_module("layer", torch::nn::Linear(4, 4));
+  at::Tensor forward(const at::Tensor& x) { return ready.item<bool>() ? layer(x) : x; }
+};
+
+TEST_F(GraphFile, FlagsThatForwardReadsAreHeldToWhatTheyWereAtCapture) {
+  FlaggedLayer model;
+  const at::Tensor x = torch::randn({3, 4});
+  const auto loaded = again(*capture(model, {x}));
+  EXPECT_TRUE(torch::equal(loaded->forward(x), model.forward(x)));
+  for (at::Tensor& flag : loaded->buffers()) flag.zero_();
+  EXPECT_THROW(loaded->forward(x), ulp::Error);
+}
+
 TEST_F(GraphFile, ReferenceNetworksComeBack) {
   for (const char* name : {"lenet5", "resnet20", "mobilenet_v2", "shufflenet_v2_x1_0"}) {
     torch::manual_seed(1);
