@@ -1,5 +1,5 @@
-// Causal attention as C++ programs write it: any spelling, scale, mask and layout of heads is one step, and a text written
-// token by token has the module's numbers.
+// Causal attention as C++ programs write it: any spelling, scale, mask and layout of heads is one step, and a
+// text written token by token has the module's numbers.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -259,7 +259,8 @@ std::shared_ptr<graph::GraphModule> captured_gpt(const std::shared_ptr<SpelledGp
   return graph;
 }
 
-/// The engine's numbers are the module's, whole and token by token, and attention is one step (for each head that is one).
+/// The engine's numbers are the module's, whole and token by token, and attention is one step (for each head
+/// that is one).
 void expect_decodes(const Spelling& how) {
   SCOPED_TRACE(text_of(how));
   const torch::NoGradGuard no_grad;

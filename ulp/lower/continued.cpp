@@ -204,8 +204,8 @@ bool is_one_row(const Value& value, size_t kept) {
                      });
 }
 
-/// True for a call that gives the same for a row as for as many as there are samples: sums and products with what has its
-/// sizes.
+/// True for a call that gives the same for a row as for as many as there are samples: sums and products with
+/// what has its sizes.
 bool spreads_rows(const Node& node, const Value* rows) {
   const bool known =
       node.is("aten::add") || node.is("aten::sub") || node.is("aten::mul") || node.is("aten::div");

@@ -66,7 +66,8 @@ at::Tensor only_matrix(const at::Tensor& held) {
   return matrix.detach();
 }
 
-/// What a value of sizes and constants holds at a batch. Values of which only the sizes are read are not computed.
+/// What a value of sizes and constants holds at a batch. Values of which only the sizes are read are not
+/// computed.
 at::Tensor evaluate_at(const Graph& graph, const Value& value, int64_t batch) {
   const torch::NoGradGuard no_grad;
   const std::shared_ptr<Graph> copy = graph.clone();

@@ -1,4 +1,5 @@
-// Masks of attention scores that follow from sizes and constants alone, and what they do to the scores of later keys.
+// Masks of attention scores that follow from sizes and constants alone, and what they do to the scores of
+// later keys.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,8 +13,8 @@
 
 namespace ulp::lowering {
 
-/// At or below this a score in f32 has no weight beside one that is open: scores as low as it are whole numbers of no
-/// meaning.
+/// At or below this a score in f32 has no weight beside one that is open: scores as low as it are whole
+/// numbers of no meaning.
 inline constexpr double kHiddenScore = -1e7;
 
 /// How a mask [queries, keys] treats later keys (key > query) beside the others.

@@ -53,7 +53,8 @@ bool is_product(const Node& node) {
   return node.is("aten::bmm") || node.is("aten::matmul");
 }
 
-/// The order of the dimensions that a transpose or a permute of the last two or more gives; empty for other calls.
+/// The order of the dimensions that a transpose or a permute of the last two or more gives; empty for other
+/// calls.
 std::vector<int64_t> order_of(const Node& node) {
   const int64_t rank = graph::rank(node.args.empty() ? Argument() : node.args[0]);
   if (rank < 0) return {};
@@ -71,13 +72,15 @@ std::vector<int64_t> order_of(const Node& node) {
   return order;
 }
 
-/// Follows weights of values back to q and k, and gathers what scales and masks the scores on the way. Scores are read from
-/// the last call to the first: a score s that is open became scale_ s, a later one later_scale_ s + later_.
+/// Follows weights of values back to q and k, and gathers what scales and masks the scores on the way. Scores
+/// are read from the last call to the first: a score s that is open became scale_ s, a later one later_scale_
+/// s + later_.
 class Matcher {
  public:
   explicit Matcher(FixedMasks& masks) : masks_(masks) {}
 
-  /// The attention whose last product is `product`; nothing where it is none, or masked in a way that the step has not.
+  /// The attention whose last product is `product`; nothing where it is none, or masked in a way that the
+  /// step has not.
   std::optional<Scores> match(const Node& product) {
     const int64_t rank = is_product(product) ? graph::rank(product.args[0]) : 0;
     if (rank != 3 && rank != 4) return std::nullopt;
@@ -147,8 +150,8 @@ class Matcher {
     return known ? through_identities(node.args[next], node) : nullptr;
   }
 
-  /// q k^T, k^T multiplied by numbers perhaps. Keys that were turned by the permute that splits heads are turned back by
-  /// another one.
+  /// q k^T, k^T multiplied by numbers perhaps. Keys that were turned by the permute that splits heads are
+  /// turned back by another one.
   bool take_operands(const Node& product) {
     if (!product.args[0].is_value() || !product.args[1].is_value()) return false;
     scores_.query = product.args[0];
@@ -309,8 +312,8 @@ Argument added_mask(Graph& graph, const Scores& scores, Node& node) {
                      {numbers, scores.key_mask, c10::IValue(*scores.key_fill)}, node);
 }
 
-/// How many heads stand before or in the first of three dimensions: [N, S, depth] or [N * heads, S, depth]; 0 where
-/// something else does.
+/// How many heads stand before or in the first of three dimensions: [N, S, depth] or [N * heads, S, depth]; 0
+/// where something else does.
 int64_t heads_of(const Value* rows) {
   if (!rows->meta || rows->meta->sizes.size() != 3) return 0;
   const graph::SizeExpr& first = rows->meta->sizes[0];

@@ -92,12 +92,12 @@ class StateMemory;
 /// set or the number of threads.
 ///
 /// Parameters: fp32, bf16 or fp16 leaves on the CPU, or with OffloadOptions::to_host all on one device, dense in memory (any order of dimensions, channels_last
-/// too), without memory in common; anything else is an error, and so are none at all. One that a group lists again (a tied
-/// weight that is registered under two names) is one parameter, as in what PyTorch's parameters() gives; LibTorch's C++
-/// optimizers, whose parameters() lists it twice, make two updates of it in each step. In two groups it is an error. A parameter whose size
-/// or layout has changed since its first step (set_data()) is an error of the next one. Gradients: dense; a
-/// gradient laid out otherwise than its parameter is copied first; sparse gradients are an error. Parameters
-/// without a gradient are left alone.
+/// too), without memory in common; anything else is an error, and so are none at all. One that a group lists
+/// again (a tied weight that is registered under two names) is one parameter, as in what PyTorch's
+/// parameters() gives; LibTorch's C++ optimizers, whose parameters() lists it twice, make two updates of it
+/// in each step. In two groups it is an error. A parameter whose size or layout has changed since its first
+/// step (set_data()) is an error of the next one. Gradients: dense; a gradient laid out otherwise than its
+/// parameter is copied first; sparse gradients are an error. Parameters without a gradient are left alone.
 ///
 /// Masters start from the parameters at the first step. After loading other weights into the model call
 /// reset_masters().

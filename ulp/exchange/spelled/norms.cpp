@@ -38,8 +38,8 @@ void vector_norm(Formula& f) {
   finish(f, norm(f, x, number_arg(f.node(), "ord"), dims), dims);
 }
 
-/// The norms of the differences of each row of x1 and each row of x2. LibTorch gets those of order 2 from the rows' products
-/// where there are more than 25 rows: within its rounding these are the same.
+/// The norms of the differences of each row of x1 and each row of x2. LibTorch gets those of order 2 from the
+/// rows' products where there are more than 25 rows: within its rounding these are the same.
 void cdist(Formula& f) {
   V a = f.tensor("x1"), b = f.tensor("x2");
   V apart =

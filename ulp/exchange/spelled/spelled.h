@@ -81,8 +81,8 @@ struct SpelledRow {
 };
 using SpelledTable = std::span<const SpelledRow>;
 
-/// aten::max and aten::min along a dimension whose places are read get these from aten::argmax or aten::argmin, for formats
-/// whose operators give the one or the other. Both give the first place of several.
+/// aten::max and aten::min along a dimension whose places are read get these from aten::argmax or
+/// aten::argmin, for formats whose operators give the one or the other. Both give the first place of several.
 void split_extremes(graph::Graph& graph);
 
 /// Spells the calls that a table has, of those that a writer wants spelled.

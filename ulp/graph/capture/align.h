@@ -13,8 +13,8 @@ struct Run {
   Resolved resolved;
 };
 
-/// Throws ulp::Error naming the first op that differs between runs at other sizes, where in the model it is, and what may be
-/// done about it.
+/// Throws ulp::Error naming the first op that differs between runs at other sizes, where in the model it is,
+/// and what may be done about it.
 void check_same_calls(const Subject& subject, const Trace& a, const Trace& b);
 
 /// For each call of the run in train mode, the call of the run in eval mode that it is, or -1 for one that train mode

@@ -46,7 +46,8 @@ struct Resolved {
   std::vector<ResolvedCall> calls;
   std::vector<Candidates> result;
   std::map<ValueKey, at::Tensor> constants;
-  /// Buffers that no call writes and that the model read numbers of: attributes of the subject by their index.
+  /// Buffers that no call writes and that the model read numbers of: attributes of the subject by their
+  /// index.
   std::set<size_t> conditions;
 };
 
