@@ -96,8 +96,8 @@ void run(CheckFlags& flags, const CLI::App& command) {
 std::string goals_help() {
   std::ostringstream text;
   text << "Goals that are tried, with exit code 1 where one is out of reach; all are tried without it. train "
-          "stands "
-          "for all of training:";
+          "is "
+          "train:fp32, and '*' any run of characters (train:*):";
   for (const RoadGoal& goal : road_goals()) text << "\n" << goal.name << ": " << goal.what;
   return text.str();
 }

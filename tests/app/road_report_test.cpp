@@ -184,16 +184,19 @@ TEST(RoadReport, TriesTheNamedGoalsInTheOrderOfTheRoad) {
   const auto model = road_images();
   std::vector<std::string> seen;
   const RoadReport report =
-      road_report(*model, {.goals = {"pt2", "train", "pt2"},
+      road_report(*model, {.goals = {"pt2", "train:*", "train", "pt2"},
                            .progress = [&](const std::string& goal, int64_t done, int64_t total) {
                              EXPECT_EQ(done, static_cast<int64_t>(seen.size()));
-                             EXPECT_EQ(total, static_cast<int64_t>(road_goals({"train", "pt2"}).size()));
+                             EXPECT_EQ(total, static_cast<int64_t>(road_goals({"train:*", "pt2"}).size()));
                              if (!goal.empty()) seen.push_back(goal);
                            }});
   ASSERT_EQ(report.steps.size(), seen.size());
   EXPECT_EQ(report.steps.front().goal, "train:fp32");
   EXPECT_EQ(report.steps.back().goal, "pt2");
   EXPECT_EQ(report.find("engine"), nullptr);
+  ASSERT_EQ(road_goals({"train"}).size(), 1u);
+  EXPECT_EQ(road_goals({"train"})[0].name, "train:fp32");
+  EXPECT_GT(road_goals({"train:*"}).size(), 10u);
   EXPECT_ERROR(road_report(*model, {.goals = {"onxx"}}),
                "[road_report] expected goals of the road, got 'onxx'; the nearest are onnx");
   EXPECT_ERROR(road_report(*model, {.batch = 0}), "expected a batch of at least 1, got 0");

@@ -14,6 +14,7 @@
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/base/nearest_names.h"
+#include "ulp/base/path_pattern.h"
 #include "ulp/graph/module_copy.h"
 #include "ulp/report/format.h"
 
@@ -22,7 +23,7 @@ namespace ulp {
 namespace {
 
 constexpr const char* kRoadReport = "road_report";
-constexpr const char* kTraining = "train";
+constexpr const char* kTraining = "train";  ///< in fp32
 
 /// Puts the state of the default generator back.
 class KeepsRandomState {
@@ -173,9 +174,8 @@ std::vector<RoadGoal> road_goals() {
 
 std::vector<RoadGoal> road_goals(const std::vector<std::string>& names) {
   const std::vector<RoadGoal> all = road_goals();
-  const std::string training = std::string(kTraining) + ":";
   const auto is_named = [&](const RoadGoal& goal, const std::string& name) {
-    return goal.name == name || (name == kTraining && goal.name.starts_with(training));
+    return matches_pattern(name == kTraining ? "train:fp32" : name, goal.name);
   };
   for (const std::string& name : names) {
     if (std::ranges::any_of(all, [&](const RoadGoal& goal) { return is_named(goal, name); })) continue;

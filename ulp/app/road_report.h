@@ -77,7 +77,7 @@ ULP_API std::ostream& operator<<(std::ostream& out, const RoadReport& report);
 
 /// What the report cannot see for itself.
 struct RoadOptions {
-  /// Names of road_goals() that are tried; empty: all of them. "train" stands for all of training.
+  /// Names of road_goals() that are tried; empty: all of them. '*' is any run of characters, and "train" is train:fp32.
   std::vector<std::string> goals = {};
   /// What the model runs on; empty: random numbers of its sizes, with ids of its tables.
   std::vector<at::Tensor> inputs = {};
