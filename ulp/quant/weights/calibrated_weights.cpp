@@ -37,14 +37,14 @@ struct InputGroup {
 class CalibratedCoder {
  public:
   CalibratedCoder(Graph& graph, const WeightOnlyRecipe& recipe, const std::vector<Node*>& layers)
-      : graph_(graph), recipe_(recipe), of_tables_(table_recipe(recipe)), layers_(layers) {
-    tables_ = tables_of(layers);
+      : graph_(graph), recipe_(recipe), of_tables_(table_recipe(recipe)), tables_(tables_of(layers)) {
     std::unordered_map<const Value*, size_t> known;
     for (Node* layer : layers) {
       const Value* weight = layer->arg("weight").value;
       ++readers_[weight];
-      if (!firsts_.emplace(weight, layer).second || tables_.contains(weight) || reads_stored(*layer))
-        continue;
+      const bool is_first = firsts_.emplace(weight, layer).second;
+      if (is_first) order_.push_back(weight);
+      if (!is_first || tables_.contains(weight) || reads_stored(*layer)) continue;
       const auto [place, is_new] = known.emplace(layer->arg("input").value, groups_.size());
       if (is_new) groups_.emplace_back();
       groups_[place->second].layers.push_back(layer);
@@ -104,10 +104,7 @@ class CalibratedCoder {
   /// In order of execution.
   std::vector<WeightError> errors() const {
     std::vector<WeightError> all;
-    for (const Node* layer : layers_) {
-      const Value* weight = layer->arg("weight").value;
-      if (firsts_.at(weight) == layer) all.push_back(errors_.at(weight));
-    }
+    for (const Value* weight : order_) all.push_back(errors_.at(weight));
     return all;
   }
 
@@ -216,9 +213,9 @@ class CalibratedCoder {
   Graph& graph_;
   const WeightOnlyRecipe& recipe_;
   WeightOnlyRecipe of_tables_;
-  const std::vector<Node*>& layers_;
   Tables tables_;
   std::unordered_map<const Value*, const Node*> firsts_;  ///< of a weight: the first layer that reads it
+  std::vector<const Value*> order_;                       ///< weights as they are first read
   std::unordered_map<const Value*, int> readers_;         ///< of a weight: how many of the layers read it
   std::vector<InputGroup> groups_;                        ///< in order of execution
   std::map<std::string, WeightCodes> codes_;              ///< by name of the weight
