@@ -39,8 +39,8 @@ double error_of(const Tensor& weight, const Tensor& rounded, const Tensor& hessi
   return d.mm(hessian).mul(d).sum().item<double>();
 }
 
-/// Section 3.3 of the paper without its shortcuts: after each column the inverse of what is left of H is found anew, and
-/// e / [H_F^-1]_jj times its row is taken from the columns that are left.
+/// Section 3.3 of the paper without its shortcuts: after each column the inverse of what is left of H is
+/// found anew, and e / [H_F^-1]_jj times its row is taken from the columns that are left.
 Tensor plain_gptq(const Tensor& weight, const Tensor& hessian, const WeightOnlyRecipe& recipe) {
   const int64_t columns = weight.size(1), group = recipe.group < 0 ? columns : recipe.group;
   const Tensor mean = hessian.diagonal().mean() * recipe.damp;

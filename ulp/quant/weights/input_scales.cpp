@@ -18,7 +18,8 @@ class ScaleFolder {
   ScaleFolder(Graph& graph, at::Tensor inverse, std::map<std::string, WeightCodes>& codes)
       : graph_(graph), inverse_(std::move(inverse)), codes_(codes) {}
 
-  /// Multiplies the value, which `reader` alone may read, where it is made; the label of what did it, or nothing.
+  /// Multiplies the value, which `reader` alone may read, where it is made; the label of what did it, or
+  /// nothing.
   std::string fold(const Value* value, const Node* reader) {
     const std::vector<Node*> readers = graph_.users(value);
     Node* maker = value->producer;

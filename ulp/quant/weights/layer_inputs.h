@@ -13,9 +13,9 @@
 
 namespace ulp::quant {
 
-/// Runs a graph in eval mode up to a layer, then to the next one, with weights that may be replaced in between. Every op runs
-/// once for each batch, and values that later ops need are kept; or, with `recompute`, nothing is kept, and each look runs
-/// all batches from the start.
+/// Runs a graph in eval mode up to a layer, then to the next one, with weights that may be replaced in
+/// between. Every op runs once for each batch, and values that later ops need are kept; or, with `recompute`,
+/// nothing is kept, and each look runs all batches from the start.
 class LayerInputs {
  public:
   LayerInputs(const graph::Graph& graph, const CalibrationData& data, bool recompute);

@@ -27,8 +27,8 @@ struct LayerRewrite {
   std::function<std::string(const graph::Node&)> remark = {};
 };
 
-/// A canonical copy of the graph in the form of inference, with batch norms folded; the captured model stays as it is.
-/// Throws ulp::Error for null and a skip pattern that matches no module.
+/// A canonical copy of the graph in the form of inference, with batch norms folded; the captured model stays
+/// as it is. Throws ulp::Error for null and a skip pattern that matches no module.
 std::shared_ptr<graph::Graph> layers_graph(const std::shared_ptr<graph::GraphModule>& captured,
                                            const LayerRewrite& how);
 

@@ -11,7 +11,8 @@
 namespace ulp::quant {
 namespace {
 
-/// Codes of up to 4 bits [rows, columns] -> two in a byte [rows, groups, size / 2]; what pads the last group is zero.
+/// Codes of up to 4 bits [rows, columns] -> two in a byte [rows, groups, size / 2]; what pads the last group
+/// is zero.
 at::Tensor pack_nibbles(const at::Tensor& codes, const WeightOnlyRecipe& recipe) {
   const int64_t columns = codes.size(1);
   const int64_t size = recipe.group < 0 ? columns + columns % 2 : recipe.group;

@@ -25,7 +25,8 @@ WeightCodes rounded_codes(const std::string& name, const at::Tensor& values, con
 using Tables = std::unordered_set<const graph::Value*>;
 Tables tables_of(const std::vector<graph::Node*>& layers);
 
-/// The recipe of tables: rounded, and with 4 bits at least. 2 and 3 bits are stored as 4, so that fewer save nothing.
+/// The recipe of tables: rounded, and with 4 bits at least. 2 and 3 bits are stored as 4, so that fewer save
+/// nothing.
 WeightOnlyRecipe table_recipe(const WeightOnlyRecipe& recipe);
 
 /// What all methods share: which layers, and what is said of them.

@@ -51,7 +51,8 @@ struct AwqScales {
 AwqScales awq_scales(const std::vector<at::Tensor>& weights, const SecondMoments& moments,
                      const WeightOnlyRecipe& recipe);
 
-/// Codes of a weight that is scaled already, with ranges clipped where the recipe says so; H is that of the scaled input.
+/// Codes of a weight that is scaled already, with ranges clipped where the recipe says so; H is that of the
+/// scaled input.
 MatrixCodes awq_codes(const at::Tensor& weight, const at::Tensor& hessian, const WeightOnlyRecipe& recipe);
 
 }  // namespace ulp::quant
