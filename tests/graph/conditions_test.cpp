@@ -1,4 +1,6 @@
 // Numbers that forward reads of buffers and does what they say, and where in the model a refusal is.
+#include "ulp/graph/conditions.h"
+
 #include "same.h"
 #include "ulp/graph/graph_module.h"
 
@@ -114,6 +116,51 @@ TEST(Conditions, NumbersThatAreComputedFromBuffersAreFollowedToo) {
   EXPECT_TRUE(torch::equal(graph->forward(x), model.forward(x)));
   model.sizes.fill_(1);
   EXPECT_ERROR(graph->forward(x), "expected 'sizes'");
+}
+
+/// Each sum has two ways back to the input.
+TEST(Conditions, NumbersOfDeepNetworksAreRefusedAtOnce) {
+  struct Deep : nn::Module {
+    at::Tensor forward(at::Tensor x) {
+      for (int i = 0; i < 60; ++i) x = x + x.tanh();
+      return x.isnan().any().item<bool>() ? x.zero_() : x;
+    }
+  } model;
+  EXPECT_ERROR(ulp::capture(model, {torch::randn({2, 4})}), "reads a number from a tensor");
+}
+
+TEST(Conditions, BuffersOfNaNAreThemselves) {
+  struct Limited : nn::Module {
+    at::Tensor limit = register_buffer("limit", torch::full({}, NAN));
+    at::Tensor forward(const at::Tensor& x) {
+      return std::isnan(limit.item<float>()) ? x : torch::minimum(x, limit);
+    }
+  } model;
+  const auto captured = ulp::capture(model, {torch::randn({2, 4})});
+  const at::Tensor x = torch::randn({3, 4});
+  EXPECT_TRUE(torch::equal(captured->forward(x), x));
+  model.limit.fill_(0.5);
+  EXPECT_ERROR(captured->forward(x), "expected 'limit' to hold the numbers that it held at capture");
+}
+
+TEST(Conditions, DataOfABufferIsTheBuffer) {
+  struct Flagged : nn::Module {
+    at::Tensor ready = register_buffer("ready", torch::tensor(true));
+    at::Tensor forward(const at::Tensor& x) { return ready.data().item<bool>() ? x * 2 : x; }
+  } model;
+  const auto captured = ulp::capture(model, {torch::randn({2, 4})});
+  model.ready.fill_(false);
+  EXPECT_ERROR(captured->forward(torch::randn({3, 4})), "expected 'ready' to hold the numbers");
+}
+
+/// Passes that take dead values away leave what has to be asked.
+TEST(Conditions, StayWhereNothingElseReadsTheBuffer) {
+  SetUpOnce model(true);
+  const auto captured = ulp::capture(*model, {torch::randn({2, 8})});
+  const std::shared_ptr<graph::Graph> copy = captured->graph().clone();
+  copy->remove_dead(/*attributes=*/true);
+  model->ready.fill_(false);
+  EXPECT_ERROR(graph::check_conditions(*copy, "test.case"), "[test.case] expected 'ready' to hold");
 }
 
 TEST(Conditions, AFlagThatForwardSetsIsRefusedWithWhatToDo) {

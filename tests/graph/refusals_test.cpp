@@ -312,6 +312,45 @@ TEST(Captured, EinsumAsTheOpsThatItIsMadeOf) {
   for (const auto& node : captured->graph().nodes()) EXPECT_FALSE(node->is("aten::einsum"));
 }
 
+/// LibTorch composes these of calls that passes and engines know.
+TEST(Captured, ComposedCallsAsTheOpsThatTheyAreMadeOf) {
+  using T = at::Tensor;
+  const std::pair<const char*, std::function<T(const T&)>> all[] = {
+      {"tensordot",
+       [](const T& x) {
+         return torch::tensordot(x, torch::ones({3, 4}), {1}, {1});
+       }},
+      {"kron",
+       [](const T& x) {
+         return x.unsqueeze(1) * torch::kron(torch::ones({2, 2}), torch::eye(2));
+       }},
+      {"hsplit", [](const T& x) { return torch::hsplit(x, 2)[1]; }},
+      {"swapaxes", [](const T& x) { return x.unsqueeze(1).swapaxes(1, 2); }},
+      {"pairwise_distance", [](const T& x) { return torch::pairwise_distance(x, x.flip({1})); }},
+      {"isfinite", [](const T& x) { return torch::isfinite(1 / x).to(torch::kFloat); }},
+      {"trapz", [](const T& x) { return torch::trapz(x, 0.5, 1); }},
+      {"diff", [](const T& x) { return x.diff(2, 1); }},
+      {"column_stack",
+       [](const T& x) {
+         return torch::column_stack({x, x * 2});
+       }},
+      {"multiply", [](const T& x) { return torch::multiply(x, x) - torch::absolute(x).divide(3); }},
+      {"special_expit", [](const T& x) { return torch::special_expit(x) + torch::special_expm1(x); }}};
+  for (const auto& [name, body] : all) {
+    SCOPED_TRACE(name);
+    Holder model([&](Holder& m, T x) { return body(m.fc(x)); });
+    const auto captured = ulp::capture(model, {torch::randn({2, 4})});
+    for (const auto& node : captured->graph().nodes()) EXPECT_FALSE(node->is("aten::" + std::string(name)));
+    const T x = torch::randn({5, 4}, torch::requires_grad()), again = x.detach().requires_grad_();
+    const T wanted = model.forward(x), made = captured->forward(again);
+    EXPECT_TRUE(torch::equal(made, wanted));
+    if (!wanted.requires_grad()) continue;
+    wanted.square().sum().backward();
+    made.square().sum().backward();
+    EXPECT_TRUE(torch::equal(again.grad(), x.grad()));
+  }
+}
+
 TEST(Captured, DropoutInPlace) {
   expect_captured([](Holder& m, at::Tensor x) {
     at::Tensor y = m.fc(x);

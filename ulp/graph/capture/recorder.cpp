@@ -81,7 +81,6 @@ constexpr std::string_view kTransparent[] = {
     "aten::einsum",
     "aten::fliplr",
     "aten::flipud",
-    "aten::frobenius_norm",
     "aten::ger",
     "aten::hsplit",
     "aten::hstack",

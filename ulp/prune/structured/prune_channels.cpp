@@ -24,11 +24,10 @@ std::string_view path_of_tensor(std::string_view tensor) {
   return dot == std::string_view::npos ? std::string_view{} : tensor.substr(0, dot);
 }
 
-/// Paths of all modules with a tensor or a call in the graph.
+/// Paths of all modules with a tensor: others make no channels.
 std::set<std::string_view> module_paths(const graph::Graph& graph) {
   std::set<std::string_view> paths;
   for (const auto& [name, attribute] : graph.attributes()) paths.insert(path_of_tensor(name));
-  for (const auto& node : graph.nodes()) paths.insert(node->scope);
   paths.erase(std::string_view{});
   return paths;
 }
