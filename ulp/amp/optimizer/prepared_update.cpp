@@ -69,13 +69,29 @@ GradientEntry entry_of(FusedOptimizer& optimizer, const PreparedGradient& of) {
        of.parameter.sizes());
 }
 
+/// An error unless a gradient lies in memory as its parameter does; strides of dimensions of size 1 mean nothing.
+void check_layout_of(const GradientEntry& of) {
+  const at::Tensor &parameter = of.parameter, &gradient = of.gradient;
+  bool fits = parameter.device().is_cpu() && gradient.device().is_cpu() &&
+              parameter.scalar_type() == c10::kFloat && gradient.scalar_type() == c10::kFloat &&
+              parameter.sizes() == gradient.sizes();
+  for (int64_t d = 0; fits && d < parameter.dim(); ++d)
+    fits = parameter.size(d) == 1 || parameter.stride(d) == gradient.stride(d);
+  if (fits) return;
+  fail(kPreparedUpdateWhere, "expected an fp32 parameter and a gradient laid out as it is, got ",
+       parameter.dtype(), ' ', parameter.sizes(), " and ", gradient.dtype(), ' ', gradient.sizes(), " for ",
+       parameter_name(of.group, of.index));
+}
+
 }  // namespace
 
 struct PreparedUpdate::Parts {
   struct Entry {
     GradientEntry of;
     PreparedFrom from;
-    kernels::UpdateStep own;  ///< where it is not the group's
+    kernels::UpdateStep own;      ///< where it is not the group's
+    bool changed = true;          ///< since it was prepared; check() finds out
+    bool fills_momentum = false;  ///< in the next step, which is its first
   };
   FusedOptimizer& optimizer;
   std::vector<Entry> entries;
@@ -87,40 +103,67 @@ struct PreparedUpdate::Parts {
         *optimizer.state().find(entry.of.parameter.unsafeGetTensorImpl())->second);
   }
 
-  void prepare(size_t i) {
-    Entry& entry = entries[i];
-    const FusedOptions& options = options_of(optimizer.param_groups()[entry.of.group]);
-    check_parameter(entry.of.parameter, options.masters, false, entry.of.group, entry.of.index);
-    const auto state = optimizer.state().find(entry.of.parameter.unsafeGetTensorImpl());
-    if (state != optimizer.state().end())
-      check_state(static_cast<const FusedParamState&>(*state->second), entry.of, options);
-    entry.of.mask = mask_bits(optimizer, entry.of);
-    tensors[i] = prepare_update(optimizer, entry.of, entry.own);
-    entry.from = prepared_from(optimizer, entry.of.parameter, options);
+  bool is_in_place(const GradientEntry& of) const {
+    const auto& all = optimizer.param_groups();
+    return of.group < all.size() && of.index < all[of.group].params().size() &&
+           all[of.group].params()[of.index].is_same(of.parameter);
   }
 
-  /// Brings the tensors up to date for the next step.
+  /// Refuses what the next step cannot take, and marks what has changed; nothing else does.
+  void check() {
+    bool moved = false;
+    for (Entry& entry : entries) {
+      if (!is_in_place(entry.of))
+        fail(kPreparedUpdateWhere,
+             "expected the parameters that were prepared where they were, got others as ",
+             parameter_name(entry.of.group, entry.of.index));
+      const FusedOptions& options = options_of(optimizer.param_groups()[entry.of.group]);
+      validate(options.rule);
+      check_layout_of(entry.of);
+      const PreparedFrom now = prepared_from(optimizer, entry.of.parameter, options);
+      entry.changed = entry.from.state == nullptr || now != entry.from;
+      if (!entry.changed) continue;
+      moved = moved || entry.from.parameter != entry.of.parameter.const_data_ptr();
+      check_parameter(entry.of.parameter, options.masters, false, entry.of.group, entry.of.index);
+      const auto state = optimizer.state().find(entry.of.parameter.unsafeGetTensorImpl());
+      if (state != optimizer.state().end())
+        check_state(static_cast<const FusedParamState&>(*state->second), entry.of, options);
+      entry.of.mask = mask_bits(optimizer, entry.of);
+    }
+    if (!moved) return;
+    std::vector<ParameterMemory> memory;
+    for (const Entry& entry : entries) memory.push_back({entry.of.parameter, entry.of.group, entry.of.index});
+    check_apart(std::move(memory));
+  }
+
+  void prepare(size_t i) {
+    Entry& entry = entries[i];
+    const void* const momentum = entry.from.momentum;
+    tensors[i] = prepare_update(optimizer, entry.of, entry.own);
+    entry.from =
+        prepared_from(optimizer, entry.of.parameter, options_of(optimizer.param_groups()[entry.of.group]));
+    entry.fills_momentum = entry.own.first_step || (entry.fills_momentum && entry.from.momentum == momentum);
+    entry.own.first_step = entry.fills_momentum;
+  }
+
+  /// Brings the tensors up to date for the next step, after check().
   void begin_step() {
     for (GroupNumbers& group : groups) group.count = -1;
     for (size_t i = 0; i < entries.size(); ++i) {
       Entry& entry = entries[i];
       const FusedOptions& options = options_of(optimizer.param_groups()[entry.of.group]);
-      if (entry.from.state == nullptr ||
-          prepared_from(optimizer, entry.of.parameter, options) != entry.from) {
-        validate(options.rule);
+      if (entry.changed) {
         prepare(i);
         continue;
       }
       const int64_t count = entry.from.state->step + 1;
       GroupNumbers& numbers = groups[entry.of.group];
-      if (numbers.count == -1) {
-        validate(options.rule);
-        numbers = {count, update_numbers(options.rule, count)};
-      }
-      if (numbers.count == count) {
+      if (numbers.count == -1) numbers = {count, update_numbers(options.rule, count)};
+      if (numbers.count == count && !entry.fills_momentum) {
         tensors[i].step = &numbers.step;
       } else {
         entry.own = update_numbers(options.rule, count);
+        entry.own.first_step = entry.fills_momentum;
         tensors[i].step = &entry.own;
       }
       // The lower half is the parameter's place among all.
@@ -153,13 +196,7 @@ PreparedUpdate::PreparedUpdate(FusedOptimizer& optimizer, std::vector<PreparedGr
     Parts::Entry& entry = parts_->entries.emplace_back(Parts::Entry{entry_of(optimizer, gradient), {}, {}});
     const FusedOptions& options = options_of(optimizer.param_groups()[entry.of.group]);
     check_parameter(gradient.parameter, options.masters, false, entry.of.group, entry.of.index);
-    if (gradient.parameter.scalar_type() != c10::kFloat || gradient.gradient.scalar_type() != c10::kFloat ||
-        gradient.gradient.sizes() != gradient.parameter.sizes() ||
-        gradient.gradient.strides() != gradient.parameter.strides()) {
-      fail(kPreparedUpdateWhere, "expected an fp32 parameter and a gradient laid out as it is, got ",
-           gradient.parameter.dtype(), ' ', gradient.parameter.sizes(), " and ", gradient.gradient.dtype(),
-           ' ', gradient.gradient.sizes(), " for ", parameter_name(entry.of.group, entry.of.index));
-    }
+    check_layout_of(entry.of);
     memory.push_back({gradient.parameter, entry.of.group, entry.of.index});
   }
   check_apart(std::move(memory));
@@ -176,9 +213,9 @@ PreparedUpdate::~PreparedUpdate() = default;
 
 void PreparedUpdate::settle() {
   const at::NoGradGuard no_grad;
+  parts_->check();
   for (size_t i = 0; i < parts_->entries.size(); ++i) {
     const auto& options = options_of(parts_->optimizer.param_groups()[parts_->entries[i].of.group]);
-    validate(options.rule);
     const auto* sgd = std::get_if<SgdRule>(&options.rule);
     // A momentum buffer is made by the step that fills it.
     if (sgd == nullptr || sgd->momentum == 0) parts_->prepare(i);
@@ -195,6 +232,7 @@ int64_t PreparedUpdate::next_step() const {
 FusedStepResult PreparedUpdate::apply(std::optional<double> max_norm, bool check_finite) {
   const at::NoGradGuard no_grad;
   if (max_norm && !(*max_norm > 0)) fail(kPreparedUpdateWhere, "expected max_norm > 0, got ", *max_norm);
+  parts_->check();
   FusedStepResult done{.result = StepResult::stepped, .grad_norm = std::numeric_limits<double>::quiet_NaN()};
   if (max_norm || check_finite) {
     done.grad_norm = std::sqrt(parts_->square_sum());
@@ -208,6 +246,7 @@ FusedStepResult PreparedUpdate::apply(std::optional<double> max_norm, bool check
   kernels::update_parameters(std::span<const kernels::OptimizerTensor>(parts_->tensors), 1.0F,
                              static_cast<float>(done.clip_factor), kernels::selected_isa());
   for (Parts::Entry& entry : parts_->entries) {
+    entry.fills_momentum = false;
     Parts::state_of(entry, parts_->optimizer).step += 1;
     // Autograd and the autocast cache recognise changed values by their version.
     entry.of.parameter.unsafeGetTensorImpl()->bump_version();

@@ -30,7 +30,8 @@ class ULP_API PreparedUpdate {
   ~PreparedUpdate();
 
   /// Makes the state of parameters that have none, and looks at all of it; no weight changes. Throws Error for state
-  /// that does not fit the parameters or the options. apply() does the same where something has changed.
+  /// that does not fit the parameters or the options, and for parameters that have other sizes than their gradients or share
+  /// memory; then nothing has changed. apply() does the same where something has changed.
   void settle();
   /// One step; the first after a change of state allocates. `max_norm`: as FusedStepOptions has it; then, or with
   /// check_finite, gradients that are not finite skip the step. Throws Error as settle() does, and for a rule out of range.

@@ -1,5 +1,6 @@
 #include "ulp/train/compile/builder.h"
 
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -46,6 +47,14 @@ kernels::PointLoss point_loss_of(LossFunction::Kind kind) {
 }
 
 }  // namespace
+
+bool has_gradient_hooks(const at::Tensor& parameter) {
+  namespace impl = torch::autograd::impl;
+  if (impl::get_autograd_meta(parameter) == nullptr) return false;
+  if (!impl::hooks(parameter).empty() || impl::post_acc_grad_hooks(parameter) != nullptr) return true;
+  const auto accumulator = impl::try_get_grad_accumulator(parameter);
+  return accumulator != nullptr && (!accumulator->pre_hooks().empty() || !accumulator->post_hooks().empty());
+}
 
 RowCount Builder::rows_of(const graph::Node& node, const std::vector<graph::SizeExpr>& sizes,
                           size_t count) const {
@@ -107,10 +116,17 @@ void Builder::set(const graph::Value& value, int matrix) {
   matrices_[&value] = matrix;
 }
 
-bool Builder::read_once(const graph::Value& value) const {
-  int reads = 0;
+bool Builder::read_once(int matrix) const {
+  const int memory = built_.plan.root(matrix);
+  const auto shares = [&](const graph::Value* value) {
+    const auto found = matrices_.find(value);
+    return found != matrices_.end() && built_.plan.root(found->second) == memory;
+  };
+  // Each view has read one of the values before it.
+  int reads = 1;
+  for (const auto& [value, own] : matrices_) reads -= shares(value) ? 1 : 0;
   for (const auto& node : graph_.nodes()) {
-    for (const graph::Value* read : node->reads()) reads += read == &value ? 1 : 0;
+    for (const graph::Value* read : node->reads()) reads += shares(read) ? 1 : 0;
   }
   return reads == 1;
 }
@@ -340,12 +356,17 @@ void Builder::add_attributes() {
     std::vector<graph::SizeExpr> sizes;
     for (const int64_t size : tensor.sizes()) sizes.push_back({.offset = size});
     const int made = shaped(*node, sizes, Home::outside);
-    set_needs_gradient(made, attribute->kind == graph::Attribute::Kind::parameter && tensor.requires_grad() &&
-                                 trained_(tensor));
-    if (needs_gradient(made) && !torch::autograd::impl::hooks(tensor).empty())
+    const bool of_optimizer = attribute->kind == graph::Attribute::Kind::parameter && trained_(tensor);
+    set_needs_gradient(made, of_optimizer && tensor.requires_grad());
+    if (needs_gradient(made) && has_gradient_hooks(tensor))
       refuse(*node, "expected parameters without hooks, got one with a hook on its gradient");
     outside_of_[made] = built_.outside.size();
-    built_.outside.push_back({made, node->target(), tensor, -1});
+    built_.outside.push_back({.matrix = made,
+                              .name = node->target(),
+                              .tensor = tensor,
+                              .sizes = tensor.sizes().vec(),
+                              .of_optimizer = of_optimizer,
+                              .requires_grad = tensor.requires_grad()});
     set(*node->output(), made);
   }
 }
@@ -373,7 +394,8 @@ void Builder::add_loss(const LossFunction& loss) {
   if (!result.is_value()) refuse(node, "expected one tensor as the result, got a list or a tuple");
   const int x = padded(matrix(node, result));
   built_.result = x;
-  built_.sizes = result.value->meta ? result.value->meta->sizes : std::vector<graph::SizeExpr>{};
+  if (!result.value->meta) refuse(node, "expected a result with sizes, got none");
+  built_.sizes = result.value->meta->sizes;
   built_.plan.forward_end = built_.plan.instructions.size();
   if (!needs_gradient(x))
     fail(kCompileWhere,

@@ -25,8 +25,14 @@ struct OutsideTensor {
   int matrix = -1;
   std::string name;
   at::Tensor tensor;
-  int gradient = -1;  ///< the matrix of its gradient; -1: it has none
+  std::vector<int64_t> sizes;  ///< when the plan was made
+  bool of_optimizer = false;   ///< a parameter that the optimizer has
+  bool requires_grad = false;  ///< when the plan was made
+  int gradient = -1;           ///< the matrix of its gradient; -1: it has none
 };
+
+/// Whether LibTorch would call something with a parameter's gradient, which a plan does not.
+bool has_gradient_hooks(const at::Tensor& parameter);
 
 /// An integer input whose numbers pick columns.
 struct IndexBound {
@@ -109,7 +115,8 @@ class Builder {
   bool needs_gradient(int matrix) const { return matrix >= 0 && needs_[static_cast<size_t>(matrix)]; }
   void set_needs_gradient(int matrix, bool needs) { needs_[static_cast<size_t>(matrix)] = needs; }
   void set(const graph::Value& value, int matrix);
-  bool read_once(const graph::Value& value) const;
+  /// Whether one argument of the whole graph reads the memory of a matrix, views of it, which share it, left out.
+  bool read_once(int matrix) const;
 
   /// Adds an instruction; its place may be changed by `last_writer`.
   Instruction& emit(Instruction one);

@@ -18,6 +18,7 @@ namespace ulp::train {
 namespace {
 
 constexpr const char* kStepWhere = "train.CompiledStep.step";
+constexpr const char* kForwardWhere = "train.CompiledStep.forward";
 
 std::vector<int64_t> sizes_at(const std::vector<graph::SizeExpr>& sizes, int64_t batch) {
   std::vector<int64_t> made;
@@ -47,6 +48,9 @@ struct CompiledStep::Parts {
   compiled::StepRun run = {};
   at::Tensor arena = {};
   int64_t capacity = 0, batch = 0;
+  size_t parameter_count = 0;  ///< of the optimizer
+  std::vector<std::pair<size_t, size_t>> outside_aliases =
+      {};                                  ///< and the matrix of built.outside that each is
   std::vector<const void*> pointers = {};  ///< of the inputs, kept for their room
   amp::FusedStepResult update = {};
   float loss = std::numeric_limits<float>::quiet_NaN();
@@ -79,21 +83,62 @@ struct CompiledStep::Parts {
   }
 
   /// Where parameters and buffers are now.
-  void find_outside() {
-    for (const compiled::OutsideTensor& of : built.outside) {
-      compiled::MatrixView& view = run.views[static_cast<size_t>(of.matrix)];
+  void find_outside(const char* where) {
+    for (size_t i = 0; i < built.outside.size(); ++i) {
+      const compiled::OutsideTensor& of = built.outside[i];
       const at::Tensor& tensor = of.tensor;
-      if (tensor.numel() != view.rows * view.width || tensor.scalar_type() != at::kFloat ||
-          !tensor.is_contiguous()) {
-        fail(kStepWhere, "expected '", of.name, "' as it was when it was compiled, float32 of ",
-             view.rows * view.width, " numbers, got ", tensor.dtype(), ' ', tensor.sizes());
+      if (!tensor.device().is_cpu() || tensor.scalar_type() != at::kFloat ||
+          tensor.sizes() != at::IntArrayRef(of.sizes) || !tensor.is_contiguous()) {
+        fail(where, "expected '", of.name, "' as it was when it was compiled, contiguous float32 of sizes ",
+             at::IntArrayRef(of.sizes), " on the CPU, got ", tensor.dtype(), ' ', tensor.sizes(),
+             " with strides ", tensor.strides(), " on ", tensor.device());
       }
-      view.data = tensor.data_ptr<float>();
+      run.views[static_cast<size_t>(of.matrix)].data = tensor.data_ptr<float>();
+      if (of.gradient >= 0 &&
+          gradients[i].const_data_ptr() != run.views[static_cast<size_t>(of.gradient)].data)
+        fail(where, "expected the gradient of '", of.name, "' where it was, got another memory");
+    }
+    for (const auto& [alias, matrix] : outside_aliases) run.views[alias].data = run.views[matrix].data;
+  }
+
+  size_t optimizer_parameters() const {
+    size_t count = 0;
+    for (const auto& group : optimizer.param_groups()) count += group.params().size();
+    return count;
+  }
+
+  /// Whether the same parameters are to be trained as when the step was compiled, in the same way.
+  void check_trained() const {
+    if (optimizer_parameters() != parameter_count) {
+      fail(kStepWhere, "expected the optimizer with the ", parameter_count,
+           " parameters that it had when the step was compiled, got ", optimizer_parameters(),
+           "; compile the step again");
+    }
+    for (const compiled::OutsideTensor& of : built.outside) {
+      if (of.of_optimizer && of.tensor.requires_grad() != of.requires_grad) {
+        fail(kStepWhere, "expected '", of.name,
+             "' with requires_grad = ", of.requires_grad ? "true" : "false",
+             " as it was when it was compiled, got ", of.requires_grad ? "false" : "true",
+             "; compile the step again");
+      }
+      if (of.gradient >= 0 && compiled::has_gradient_hooks(of.tensor))
+        fail(kStepWhere, "expected '", of.name, "' without hooks on its gradient, got one with a hook");
     }
   }
 
+  /// Refuses numbers of samples that the graph does not take.
   void check_batch(const char* where, int64_t samples) const {
     if (samples < 1) fail(where, "expected a batch of at least 1, got ", samples);
+    if (samples == batch) return;
+    const bool follows = std::ranges::any_of(
+        built.inputs, [](const compiled::StepInput& input) { return input.batch_dim == 0; });
+    if (!follows && samples != 1)
+      fail(where, "expected a batch of 1 for a graph that was captured without a batch, got ", samples);
+    for (const compiled::PlanMatrix& matrix : built.plan.matrices) {
+      if (matrix.rows.numerator * samples % matrix.rows.denominator == 0) continue;
+      fail(where, "expected a batch of which ", matrix.rows.numerator, '/', matrix.rows.denominator,
+           " is whole, as the graph's shapes ask, got ", samples);
+    }
   }
 
   void set_inputs(const char* where, std::span<const void* const> inputs) {
@@ -131,7 +176,8 @@ struct CompiledStep::Parts {
     check_batch(kStepWhere, samples);
     set_batch(samples);
     set_inputs(kStepWhere, inputs);
-    find_outside();
+    check_trained();
+    find_outside(kStepWhere);
     const bool has_targets = loss_function.kind != LossFunction::Kind::none;
     if (has_targets != (targets != nullptr))
       fail(kStepWhere, "expected ", has_targets ? "targets, got none" : "no targets, got some");
@@ -148,8 +194,8 @@ struct CompiledStep::Parts {
     check_classes(kStepWhere, true);
     set_random();
     compiled::run(built.plan, run, 0, built.plan.instructions.size());
-    loss = static_cast<float>(run.loss);
     update = prepared->apply(options.max_norm, options.check_finite);
+    loss = static_cast<float>(run.loss);
     return loss;
   }
 
@@ -196,10 +242,16 @@ CompiledStep compile(const std::shared_ptr<graph::GraphModule>& module, const Lo
     run.views[static_cast<size_t>(of.gradient)].data = gradient.data_ptr<float>();
     gradients.push_back({of.tensor, gradient});
   }
+  for (size_t m = 0; m < parts->built.plan.matrices.size(); ++m) {
+    const auto root = static_cast<size_t>(parts->built.plan.root(static_cast<int>(m)));
+    if (root != m && parts->built.plan.matrices[root].home == compiled::Home::outside)
+      parts->outside_aliases.emplace_back(m, root);
+  }
+  parts->parameter_count = parts->optimizer_parameters();
   parts->pointers.resize(parts->built.inputs.size());
   parts->prepared.emplace(optimizer, std::move(gradients));
-  parts->prepared->settle();
-  if (options.max_batch > 0) parts->set_batch(options.max_batch);
+  if (options.max_batch > 0) parts->grow(options.max_batch);
+  parts->prepared->settle();  // the last one: it makes the optimizer's state
   return CompiledStep(std::move(parts));
 }
 
@@ -256,6 +308,8 @@ float CompiledStep::step(const std::vector<at::Tensor>& inputs, const at::Tensor
     check(inputs[i], input.name, input.integers ? at::kLong : at::kFloat, input.sizes);
     parts.pointers[i] = inputs[i].const_data_ptr();
   }
+  if (weights.defined() && parts.loss_function.kind != LossFunction::Kind::weighted_cross_entropy)
+    fail(kStepWhere, "expected no weights, got some");
   if (parts.loss_function.kind == LossFunction::Kind::none)
     return parts.step(parts.pointers, targets.defined() ? targets.const_data_ptr() : nullptr, nullptr, batch);
   if (parts.loss_function.takes_classes()) {
@@ -269,8 +323,12 @@ float CompiledStep::step(const std::vector<at::Tensor>& inputs, const at::Tensor
   } else {
     check(targets, "targets", at::kFloat, parts.built.sizes);
   }
-  if (weights.defined())
-    check(weights, "weights", at::kFloat, {parts.built.sizes.begin(), parts.built.sizes.begin() + 1});
+  if (weights.defined() &&
+      (weights.dim() != 1 || weights.scalar_type() != at::kFloat || !weights.is_contiguous() ||
+       !weights.device().is_cpu() || weights.size(0) != parts.built.sizes.front().at(batch))) {
+    fail(kStepWhere, "expected weights of float32 [", parts.built.sizes.front().at(batch), "], got ",
+         weights.dtype(), ' ', weights.sizes());
+  }
   return parts.step(parts.pointers, targets.const_data_ptr(),
                     weights.defined() ? weights.const_data_ptr<float>() : nullptr, batch);
 }
@@ -280,13 +338,12 @@ float CompiledStep::step(const at::Tensor& input, const at::Tensor& targets) {
 }
 
 void CompiledStep::forward(std::span<const void* const> inputs, int64_t batch, float* result) {
-  constexpr const char* kForwardWhere = "train.CompiledStep.forward";
   Parts& parts = *parts_;
   parts.check_batch(kForwardWhere, batch);
   if (result == nullptr) fail(kForwardWhere, "expected memory for the result, got null");
   parts.set_batch(batch);
   parts.set_inputs(kForwardWhere, inputs);
-  parts.find_outside();
+  parts.find_outside(kForwardWhere);
   parts.check_classes(kForwardWhere, false);
   parts.set_random();
   compiled::run(parts.built.plan, parts.run, 0, parts.built.plan.forward_end);
@@ -296,12 +353,13 @@ void CompiledStep::forward(std::span<const void* const> inputs, int64_t batch, f
 }
 
 void CompiledStep::forward(const float* input, int64_t batch, float* result) {
-  parts_->expect_one_input("train.CompiledStep.forward");
+  parts_->expect_one_input(kForwardWhere);
   const void* inputs[] = {input};
   forward(std::span<const void* const>(inputs), batch, result);
 }
 
 int64_t CompiledStep::result_size(int64_t batch) const {
+  parts_->check_batch("train.CompiledStep.result_size", batch);
   const compiled::PlanMatrix& matrix = parts_->built.plan.matrices[static_cast<size_t>(parts_->built.result)];
   return matrix.rows.at(batch) * matrix.width;
 }

@@ -46,12 +46,15 @@ class ULP_API CompiledStep {
   /// One step on the samples of `inputs`, one tensor for each input of the graph, dense, of float32 or int64 as captured.
   /// `targets`: of the result's sizes, or for classes int64 [rows]; undefined for LossFunction::none(). `weights`: float32
   /// [rows], for weighted_cross_entropy alone. Gives the
-  /// loss before the update. Throws Error for other tensors and for classes out of range; then nothing has changed.
+  /// loss before the update. Throws Error for other tensors and for classes out of range, and where a parameter has other sizes,
+  /// hooks or another requires_grad than when the step was compiled, or the optimizer other parameters; then no weight and no
+  /// state has changed.
   float step(const std::vector<at::Tensor>& inputs, const at::Tensor& targets = {},
              const at::Tensor& weights = {});
   /// The same for a graph of one input.
   float step(const at::Tensor& input, const at::Tensor& targets);
-  /// The same on memory of the caller's, row-major, for a graph of one input of floats; `batch` samples.
+  /// The same on memory of the caller's, row-major, for a graph of one input of floats; `batch` samples, 1 for a
+  /// graph that was captured without a batch.
   float step(const float* input, const float* targets, int64_t batch);
   /// The same for losses of classes.
   float step(const float* input, const int64_t* classes, int64_t batch);

@@ -36,11 +36,10 @@ struct Numbers {
 };
 
 /// The product before, where an activation may be its end: nobody else reads that.
-Instruction* product_before(Builder& builder, const graph::Node& node, int x) {
-  const graph::Value& value = *node.args.at(0).value;
+Instruction* product_before(Builder& builder, int x) {
   Instruction* before = builder.last_writer(x);
   const bool free = before != nullptr && before->op == Op::forward_product &&
-                    before->finish == kernels::ProductFinish::none && builder.read_once(value);
+                    before->finish == kernels::ProductFinish::none && builder.read_once(x);
   return free ? before : nullptr;
 }
 
@@ -57,8 +56,7 @@ void add_function(Builder& builder, const graph::Node& node, Differentiable func
   if (needs_input(function)) gradient.b = x;
   if (needs_value(function)) gradient.c = y;
   const bool leaky = function == Differentiable::leaky_relu && numbers.p[0] > 0 && numbers.p[0] <= 1;
-  Instruction* product =
-      leaky || function == Differentiable::relu ? product_before(builder, node, x) : nullptr;
+  Instruction* product = leaky || function == Differentiable::relu ? product_before(builder, x) : nullptr;
   if (product != nullptr) {
     product->out = y;
     product->finish = leaky ? kernels::ProductFinish::leaky_relu : kernels::ProductFinish::relu;

@@ -111,13 +111,17 @@ void add_gather(Builder& builder, const graph::Node& node) {
 }
 
 /// The negative sum or mean of one column a row of log-probabilities. Without weights of classes; an index that is to be
-/// ignored is refused in the step, as one that is out of range.
+/// ignored is refused: here where it is a class, in the step otherwise, as one that is out of range.
 void add_picked_loss(Builder& builder, const graph::Node& node, int x) {
   const double reduction = builder.number(node, "reduction");
   if (reduction != 1 && reduction != 2) builder.refuse(node, "expected a mean or a sum, got no reduction");
   if (!node.arg("weight").is_none()) builder.refuse(node, "expected no weights of classes, got some");
   if (builder.sizes(node, "self").size() != 2)
     builder.refuse(node, "expected two dimensions, got ", builder.sizes(node, "self").size());
+  const double ignored = builder.number(node, "ignore_index");
+  if (ignored >= 0 && ignored < static_cast<double>(builder.at(x).width))
+    builder.refuse(node, "expected an ignore_index that is no class, got ", ignored, " of ",
+                   builder.at(x).width, " classes");
   const int classes = builder.integers(node, "target");
   builder.add_bound(node, classes, builder.at(x).width, builder.at(x).rows);
   const int picked = builder.make(builder.at(x).rows, 1);
