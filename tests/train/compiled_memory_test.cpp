@@ -309,18 +309,6 @@ TEST(CompiledMemory, RefusesBatchesThatTheGraphHasNot) {
                 contains(message, "got 7"))
         << message;
   }
-  // Sizes that are whole for even batches alone.
-  CompiledFunction pairs(parameters,
-                         [](const Tensors& p, const Tensors& g) {
-                           return two_layers(p, g).view({-1, 2});
-                         },
-                         {gaussian({8, 5})}, LossFunction::mse(), amp::SgdRule{.lr = 0.1}, {.max_batch = 5});
-  pairs.step.step(gaussian({4, 5}), gaussian({6, 2}));
-  const std::string message = error_of([&] {
-    pairs.step.step(x.data_ptr<float>(), gaussian({10, 2}).data_ptr<float>(), 5);
-  });
-  EXPECT_TRUE(contains(message, "3/2") && contains(message, "got 5")) << message;
-  EXPECT_TRUE(contains(error_of([&] { pairs.step.result_size(3); }), "got 3"));
 }
 
 TEST(CompiledMemory, RefusesWeightsThatTheLossHasNot) {

@@ -123,5 +123,18 @@ TEST(CompiledStepAlloc, NothingAfterTheFirstStep) {
   }
 }
 
+TEST(CompiledStepAlloc, NothingWithWeightsOfRows) {
+  torch::manual_seed(2);
+  nn::Sequential model(nn::Linear(8, 16), nn::Tanh(), nn::Linear(16, 4));
+  const auto graph = capture(model, {torch::randn({16, 8})});
+  amp::FusedOptimizer optimizer(graph->parameters(), amp::AdamRule{});
+  CompiledStep step = compile(graph, LossFunction::weighted_cross_entropy(), optimizer);
+  const std::vector<at::Tensor> inputs = {torch::randn({16, 8})};
+  const at::Tensor actions = torch::randint(4, {16}, at::kLong), advantages = torch::randn({16});
+  // LibTorch's graph leaves nodes beside the parameters, which the step looks at for hooks.
+  graph->forward(inputs[0]).sum().backward();
+  expect_quiet([&] { step.step(inputs, actions, advantages); });
+}
+
 }  // namespace
 }  // namespace ulp::train
