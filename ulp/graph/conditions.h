@@ -11,7 +11,7 @@
 namespace ulp::graph {
 
 /// Under which name a graph keeps what `buffer` held at capture.
-std::string condition_of(const std::string& buffer);
+ULP_API std::string condition_of(const std::string& buffer);
 
 /// A buffer, and what it has to hold.
 struct Condition {
@@ -20,7 +20,7 @@ struct Condition {
 };
 
 /// Those of a graph.
-std::vector<Condition> conditions_of(const Graph& graph);
+ULP_API std::vector<Condition> conditions_of(const Graph& graph);
 
 /// Throws Error, whose text begins with `where`, for the first buffer that holds other numbers; NaN is equal to NaN.
 void check_conditions(const std::vector<Condition>& conditions, const char* where);

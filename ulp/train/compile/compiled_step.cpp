@@ -9,6 +9,7 @@
 
 #include "ulp/amp/optimizer/prepared_update.h"
 #include "ulp/base/error.h"
+#include "ulp/graph/conditions.h"
 #include "ulp/graph/passes/pass.h"
 #include "ulp/kernels/isa/isa.h"
 #include "ulp/train/compile/builder.h"
@@ -218,6 +219,10 @@ CompiledStep compile(const std::shared_ptr<graph::GraphModule>& module, const Lo
     fail(compiled::kCompileWhere, "expected max_batch >= 0, got ", options.max_batch);
   if (options.max_norm && !(*options.max_norm > 0))
     fail(compiled::kCompileWhere, "expected max_norm > 0, got ", *options.max_norm);
+  if (const auto conditions = graph::conditions_of(module->graph()); !conditions.empty())
+    fail(compiled::kCompileWhere,
+         "expected a network whose forward does not follow numbers of buffers, got one that reads '",
+         conditions.front().buffer, "'; without compiling, amp::fused_step and Trainer take it");
   const auto trained = [&](const at::Tensor& tensor) {
     return std::ranges::any_of(optimizer.param_groups(), [&](const torch::optim::OptimizerParamGroup& group) {
       return std::ranges::any_of(group.params(), [&](const at::Tensor& own) { return own.is_same(tensor); });
