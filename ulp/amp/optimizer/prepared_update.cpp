@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <span>
 #include <utility>
@@ -75,6 +76,7 @@ void check_layout_of(const GradientEntry& of) {
   bool fits = parameter.device().is_cpu() && gradient.device().is_cpu() &&
               parameter.scalar_type() == c10::kFloat && gradient.scalar_type() == c10::kFloat &&
               parameter.sizes() == gradient.sizes();
+  if (fits && parameter.strides() == gradient.strides()) return;
   for (int64_t d = 0; fits && d < parameter.dim(); ++d)
     fits = parameter.size(d) == 1 || parameter.stride(d) == gradient.stride(d);
   if (fits) return;
@@ -89,9 +91,10 @@ struct PreparedUpdate::Parts {
   struct Entry {
     GradientEntry of;
     PreparedFrom from;
-    kernels::UpdateStep own;      ///< where it is not the group's
-    bool changed = true;          ///< since it was prepared; check() finds out
-    bool fills_momentum = false;  ///< in the next step, which is its first
+    const FusedOptions* options = nullptr;  ///< of its group, since check()
+    kernels::UpdateStep own;                ///< where it is not the group's
+    bool changed = true;                    ///< since it was prepared; check() finds out
+    bool fills_momentum = false;            ///< in the next step, which is its first
   };
   FusedOptimizer& optimizer;
   std::vector<Entry> entries;
@@ -112,13 +115,20 @@ struct PreparedUpdate::Parts {
   /// Refuses what the next step cannot take, and marks what has changed; nothing else does.
   void check() {
     bool moved = false;
+    size_t group = SIZE_MAX;
+    const FusedOptions* of_group = nullptr;
     for (Entry& entry : entries) {
       if (!is_in_place(entry.of))
         fail(kPreparedUpdateWhere,
              "expected the parameters that were prepared where they were, got others as ",
              parameter_name(entry.of.group, entry.of.index));
-      const FusedOptions& options = options_of(optimizer.param_groups()[entry.of.group]);
-      validate(options.rule);
+      if (group != entry.of.group) {
+        group = entry.of.group;
+        of_group = &options_of(optimizer.param_groups()[group]);
+        validate(of_group->rule);
+      }
+      const FusedOptions& options = *of_group;
+      entry.options = of_group;
       check_layout_of(entry.of);
       const PreparedFrom now = prepared_from(optimizer, entry.of.parameter, options);
       entry.changed = entry.from.state == nullptr || now != entry.from;
@@ -151,7 +161,7 @@ struct PreparedUpdate::Parts {
     for (GroupNumbers& group : groups) group.count = -1;
     for (size_t i = 0; i < entries.size(); ++i) {
       Entry& entry = entries[i];
-      const FusedOptions& options = options_of(optimizer.param_groups()[entry.of.group]);
+      const FusedOptions& options = *entry.options;
       if (entry.changed) {
         prepare(i);
         continue;
@@ -193,7 +203,8 @@ PreparedUpdate::PreparedUpdate(FusedOptimizer& optimizer, std::vector<PreparedGr
          "expected an optimizer beside its parameters, got one with OffloadOptions::to_host");
   std::vector<ParameterMemory> memory;
   for (const PreparedGradient& gradient : gradients) {
-    Parts::Entry& entry = parts_->entries.emplace_back(Parts::Entry{entry_of(optimizer, gradient), {}, {}});
+    Parts::Entry& entry =
+        parts_->entries.emplace_back(Parts::Entry{entry_of(optimizer, gradient), {}, nullptr, {}});
     const FusedOptions& options = options_of(optimizer.param_groups()[entry.of.group]);
     check_parameter(gradient.parameter, options.masters, false, entry.of.group, entry.of.index);
     check_layout_of(entry.of);
