@@ -325,6 +325,7 @@ TEST(ExportCoreMl, ComputesWhatHasNoOperation) {
       {"log1p", [](const T& x) { return torch::log1p(x.abs()); }},
       {"asinh", [](const T& x) { return torch::asinh(x); }},
       {"tan", [](const T& x) { return torch::tan(x * 0.3); }},
+      {"isfinite", [](const T& x) { return torch::isfinite(x.sqrt()).to(torch::kFloat); }},
       {"addcdiv", [](const T& x) { return torch::addcdiv(x, x, x.abs() + 1, 2); }},
       {"nan_to_num", [](const T& x) { return torch::nan_to_num(x.sqrt(), 2); }}};
   const torch::NoGradGuard no_grad;

@@ -31,9 +31,17 @@ std::vector<int64_t> operand_shape(const Node& node, std::string_view argument) 
   return value == nullptr ? std::vector<int64_t>() : shape_of(node, *value);
 }
 
+/// MIL has no arithmetic of truth values.
+const char* of_truth_values(const Node& node) {
+  if (node.is("aten::mul") || node.is("aten::minimum")) return "logical_and";
+  if (node.is("aten::add") || node.is("aten::maximum")) return "logical_or";
+  refuse(node, "expected numbers, got truth values");
+}
+
 /// `op` of self and other, the second one times alpha, in the result's type.
 void two(Builder& builder, const Node& node, const char* op, bool swapped = false) {
   const at::ScalarType type = type_of(*node.output());
+  if (type == at::kBool) op = of_truth_values(node);
   std::string a = operand(builder, node, "self", type), b = operand(builder, node, "other", type);
   if (has_arg(node, "alpha") && number_arg(node, "alpha") != 1) {
     std::string& scaled = swapped ? a : b;
