@@ -138,8 +138,10 @@ class MilRun {
   }
 
   at::Tensor reduced(const MilOperation& op, at::Tensor x) const {
-    const Ints axes = ints(op, "axes");
     const bool keep = flag(op, "keep_dims");
+    if (op.op == "reduce_argmax") return x.argmax(in(op, "axis").item<int64_t>(), keep).to(at::kInt);
+    if (op.op == "reduce_argmin") return x.argmin(in(op, "axis").item<int64_t>(), keep).to(at::kInt);
+    const Ints axes = ints(op, "axes");
     if (op.op == "reduce_sum") return x.sum(axes, keep);
     if (op.op == "reduce_mean") return x.mean(axes, keep);
     if (op.op == "reduce_max") return x.amax(axes, keep);

@@ -326,6 +326,13 @@ TEST(ExportCoreMl, ComputesWhatHasNoOperation) {
       {"asinh", [](const T& x) { return torch::asinh(x); }},
       {"tan", [](const T& x) { return torch::tan(x * 0.3); }},
       {"isfinite", [](const T& x) { return torch::isfinite(x.sqrt()).to(torch::kFloat); }},
+      {"flip", [](const T& x) { return x.flip({1, 3}); }},
+      {"repeat_interleave", [](const T& x) { return x.repeat_interleave(3, 2); }},
+      {"places of max", [](const T& x) { return std::get<1>(x.max(1, true)).to(torch::kFloat) + x; }},
+      {"floor_divide", [](const T& x) { return torch::floor_divide(x * 4, 0.1); }},
+      {"std of the C++ frontend", [](const T& x) { return x.std(2, true); }},
+      {"cosine_similarity", [](const T& x) { return torch::cosine_similarity(x, x.flip({1}), 1); }},
+      {"zeros_like", [](const T& x) { return torch::zeros_like(x).scatter(1, x.argmax(1, true), 1.0); }},
       {"addcdiv", [](const T& x) { return torch::addcdiv(x, x, x.abs() + 1, 2); }},
       {"nan_to_num", [](const T& x) { return torch::nan_to_num(x.sqrt(), 2); }}};
   const torch::NoGradGuard no_grad;

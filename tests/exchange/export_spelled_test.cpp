@@ -362,6 +362,22 @@ TEST(ExportSpelled, DistancesOfAllRows) {
   }
 }
 
+TEST(ExportSpelled, CallsOfTheCppFrontend) {
+  torch::manual_seed(2);
+  const at::Tensor x = torch::randn({3, 4, 6});
+  const std::vector<std::pair<std::string, Body>> bodies = {
+      {"cosine", [](const at::Tensor& v) { return torch::cosine_similarity(v, v.flip({1}) + 1, 2); }},
+      {"deg2rad", [](const at::Tensor& v) { return torch::deg2rad(v) + torch::rad2deg(v); }},
+      {"deg2rad of integers", [](const at::Tensor& v) { return torch::deg2rad((v * 9).to(torch::kLong)); }},
+      {"eye", [](const at::Tensor& v) { return v.matmul(torch::eye(6)); }},
+      {"linspace", [](const at::Tensor& v) { return v * torch::linspace(-1, 1, 6); }},
+      {"floor_divide", [](const at::Tensor& v) { return torch::floor_divide(v * 4, 0.1); }},
+      {"outer", [](const at::Tensor& v) {
+         return torch::tensordot(v, torch::ones({6, 2}), {2}, {0});
+       }}};
+  for (const auto& [name, body] : bodies) expect_same_numbers(name, body, x);
+}
+
 TEST(ExportSpelled, BitsOfAnotherTypeHaveNoForm) {
   const auto module =
       captured_function([](const at::Tensor& v) { return v.view(torch::kInt); }, torch::randn({2, 3}));

@@ -1,5 +1,7 @@
 #include "ulp/exchange/adaptive_windows.h"
 
+#include <ATen/Functions.h>
+
 #include <algorithm>
 
 namespace ulp::exchange {
@@ -16,6 +18,16 @@ std::vector<std::vector<int64_t>> adaptive_elements(int64_t in, int64_t out) {
   }
   for (std::vector<int64_t>& window : windows) window.resize(most, window.back());
   return windows;
+}
+
+at::Tensor adaptive_averages(int64_t in, int64_t out) {
+  at::Tensor shares = at::zeros({out, in}, at::kDouble);
+  auto* share = shares.mutable_data_ptr<double>();
+  for (int64_t i = 0; i < out; ++i) {
+    const int64_t begin = i * in / out, end = ((i + 1) * in + out - 1) / out;
+    std::fill(share + i * in + begin, share + i * in + end, 1.0 / static_cast<double>(end - begin));
+  }
+  return shares;
 }
 
 std::vector<std::vector<int64_t>> window_elements(const WindowRule& rule) {

@@ -1,6 +1,8 @@
 // Which elements of a dimension the windows of a pool are of, for writers whose formats have other windows.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <vector>
 
@@ -10,6 +12,9 @@ namespace ulp::exchange {
 /// at::native::start_index() and end_index() have it. All windows have as many elements as the largest one; shorter ones name their
 /// last one again. `in` and `out` are 1 or more.
 std::vector<std::vector<int64_t>> adaptive_elements(int64_t in, int64_t out);
+
+/// Averages over these windows as a product: f64 [out, in].
+at::Tensor adaptive_averages(int64_t in, int64_t out);
 
 /// Windows along one dimension.
 struct WindowRule {

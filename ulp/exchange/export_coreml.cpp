@@ -1,7 +1,6 @@
 #include "ulp/exchange/export_coreml.h"
 
 #include "ulp/base/error.h"
-#include "ulp/exchange/arguments.h"
 #include "ulp/exchange/calls.h"
 #include "ulp/exchange/coreml/converters.h"
 #include "ulp/exchange/coreml/package.h"
@@ -21,23 +20,6 @@ namespace {
 
 using coreml::kExportCoremlWhere;
 
-/// Calls whose Core ML form is not for their arguments, or that have none.
-bool is_spelled(const graph::Node& node) {
-  const auto other_than = [&](const char* argument, double usual) {
-    return has_arg(node, argument) && number_arg(node, argument) != usual;
-  };
-  if (node.is("aten::elu")) return other_than("scale", 1) || other_than("input_scale", 1);
-  constexpr double kRounded = 15;  // from there on the linear part of softplus is its rounding
-  if (node.is("aten::softplus")) return other_than("beta", 1) || number_arg(node, "threshold") < kRounded;
-  const bool floats = at::isFloatingType(type_of(*node.output()));
-  if (node.is("aten::floor_divide")) return floats;
-  if (node.is("aten::div")) {
-    if (!has_arg(node, "rounding_mode") || node.arg("rounding_mode").is_none()) return false;
-    return floats || text_arg(node, "rounding_mode") != "floor";
-  }
-  return coreml::find_converter(node) == nullptr;
-}
-
 std::shared_ptr<graph::Graph> prepared(const graph::GraphModule& module, const CoreMlOptions& options) {
   if (options.batch < 1) fail(kExportCoremlWhere, "expected a batch of 1 or more, got ", options.batch);
   graph::check_conditions(module.graph(), kExportCoremlWhere);
@@ -50,7 +32,7 @@ std::shared_ptr<graph::Graph> prepared(const graph::GraphModule& module, const C
   fix_sizes(*graph, options.batch, options.sizes, kExportCoremlWhere);
   spelled::split_extremes(*graph);
   if (options.fp16) to_half(*graph, kExportCoremlWhere);
-  spelled::spell_out(*graph, is_spelled);
+  spelled::spell_out(*graph, [](const graph::Node& node) { return !coreml::has_form(node); });
   return graph;
 }
 

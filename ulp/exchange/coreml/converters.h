@@ -17,6 +17,8 @@ using ConverterTable = std::span<const Converter>;
 
 /// Null for an op without one.
 ConvertFunction find_converter(const graph::Node& node);
+/// Whether a call has a form for the arguments that it has.
+bool has_form(const graph::Node& node);
 /// The ops that have one.
 std::vector<std::string_view> converter_names();
 

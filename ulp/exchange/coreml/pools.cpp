@@ -119,12 +119,7 @@ void adaptive_apart(Builder& builder, const Node& node, const std::vector<int64_
       along.largest(dim, adaptive_elements(in, out[d]));
       continue;
     }
-    at::Tensor shares = torch::zeros({out[d], in}, torch::kDouble);
-    for (int64_t i = 0; i < out[d]; ++i) {
-      const int64_t begin = i * in / out[d], end = ((i + 1) * in + out[d] - 1) / out[d];
-      shares.slice(0, i, i + 1).slice(1, begin, end).fill_(1.0 / static_cast<double>(end - begin));
-    }
-    along.product(dim, shares);
+    along.product(dim, adaptive_averages(in, out[d]));
   }
   along.finish();
 }

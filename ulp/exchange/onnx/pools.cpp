@@ -109,18 +109,6 @@ void adaptive(Builder& builder, const Node& node, size_t dims, const char* globa
   builder.result(node, pool, {builder.name_of(&x)}, {{"kernel_shape", kernel}, {"strides", kernel}});
 }
 
-/// Averages of windows along one dimension as a matrix [in, out]: from floor(i in / out) to ceil((i + 1) in /
-/// out).
-at::Tensor adaptive_averages(int64_t in, int64_t out, at::ScalarType type) {
-  at::Tensor shares = at::zeros({in, out}, at::kDouble);
-  auto* share = shares.mutable_data_ptr<double>();
-  for (int64_t i = 0; i < out; ++i) {
-    const int64_t begin = i * in / out, end = ((i + 1) * in + out - 1) / out;
-    for (int64_t k = begin; k < end; ++k) share[k * out + i] = 1.0 / static_cast<double>(end - begin);
-  }
-  return shares.to(type);
-}
-
 /// Windows of several sizes: a product with the averages for each dimension.
 void uneven_averages(Builder& builder, const Node& node, size_t dims) {
   const Value& x = *value_arg(node, "self");
@@ -129,7 +117,8 @@ void uneven_averages(Builder& builder, const Node& node, size_t dims) {
   std::string name = builder.name_of(&x);
   for (size_t d = dims; d-- > 0;) {
     const int64_t dim = last - static_cast<int64_t>(dims - 1 - d);
-    const at::Tensor shares = adaptive_averages(fixed_size(node, x, dim), out[d], type_of(*node.output()));
+    const at::Tensor shares =
+        adaptive_averages(fixed_size(node, x, dim), out[d]).t().contiguous().to(type_of(*node.output()));
     std::vector<int64_t> order;
     for (int64_t i = 0; i <= last; ++i) order.push_back(i == dim ? last : i == last ? dim : i);
     const bool turns = dim != last;

@@ -282,17 +282,14 @@ bool divides(const Builder& builder, const Node& node) {
 /// Means of the windows' elements along one dimension after the other.
 void adaptive_avg_by_products(Builder& builder, const Node& node) {
   check_halves(builder, node, /*odd_divisor=*/false);
-  const std::vector<Taps> taps = adaptive_taps(builder, node);
-  const Shape from = builder.shape_of(node, *value_arg(node, "self"));
-  pool_each(builder, node, /*integer=*/false, taps.size(), [&](Index image, int64_t axis, size_t d) {
-    const auto out = std::ssize(taps[d][0]);
-    at::Tensor matrix = torch::zeros({out, from.sizes[2 + d]}, torch::kDouble);
-    for (int64_t o = 0; o < out; ++o) {
-      for (const Picks& tap : taps[d]) matrix[o][tap[static_cast<size_t>(o)]] = 1;
-      matrix[o] /= matrix[o].sum();
-    }
-    return product_along(builder, node, image, axis, matrix);
-  });
+  const Shape from = builder.shape_of(node, *value_arg(node, "self")),
+              to = builder.shape_of(node, *node.output());
+  expect_batch(node, from.sizes.size());
+  pool_each(builder, node, /*integer=*/false, from.sizes.size() - 2,
+            [&](Index image, int64_t axis, size_t d) {
+              return product_along(builder, node, image, axis,
+                                   adaptive_averages(from.sizes[2 + d], to.sizes[2 + d]));
+            });
 }
 
 template <size_t dims>
