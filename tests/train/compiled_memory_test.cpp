@@ -159,6 +159,17 @@ TEST(CompiledMemory, RefusesToIgnoreAClass) {
   }
 }
 
+TEST(CompiledMemory, RefusesNetworksThatFollowNumbersOfBuffers) {
+  struct Switched : torch::nn::Module {
+    torch::nn::Linear layer = register_module("layer", torch::nn::Linear(4, 3));
+    at::Tensor twice = register_buffer("twice", torch::tensor(true));
+    at::Tensor forward(const at::Tensor& x) { return twice.item<bool>() ? layer(x) * 2 : layer(x); }
+  } net;
+  const auto graph = capture(net, {gaussian({5, 4})});
+  amp::FusedOptimizer optimizer(graph->parameters(), amp::AdamRule{});
+  EXPECT_TRUE(contains(error_of([&] { compile(graph, LossFunction::mse(), optimizer); }), "reads 'twice'"));
+}
+
 TEST(CompiledMemory, ParametersThatAreDetached) {
   torch::manual_seed(44);
   const Tensors parameters = {gaussian({6, 5}), gaussian({6}), gaussian({3, 6})};

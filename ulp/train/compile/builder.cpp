@@ -116,6 +116,17 @@ void Builder::set(const graph::Value& value, int matrix) {
   matrices_[&value] = matrix;
 }
 
+void Builder::set_reshaped(const graph::Node& node, int matrix) {
+  const int made = make(node, *node.output());
+  if (alike(matrix, made)) return set(*node.output(), matrix);
+  emit({.op = Op::reshape, .out = made, .a = matrix});
+  set_needs_gradient(made, needs_gradient(matrix));
+  set(*node.output(), made);
+  on_backward(made, [this, matrix](int gradient) {
+    contribute(matrix, false, [&](int out, bool) { emit({.op = Op::reshape, .out = out, .a = gradient}); });
+  });
+}
+
 bool Builder::read_once(int matrix) const {
   const int memory = built_.plan.root(matrix);
   const auto shares = [&](const graph::Value* value) {

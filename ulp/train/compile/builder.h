@@ -115,6 +115,8 @@ class Builder {
   bool needs_gradient(int matrix) const { return matrix >= 0 && needs_[static_cast<size_t>(matrix)]; }
   void set_needs_gradient(int matrix, bool needs) { needs_[static_cast<size_t>(matrix)] = needs; }
   void set(const graph::Value& value, int matrix);
+  /// The node's result has the matrix's numbers in the same order, in its own sizes.
+  void set_reshaped(const graph::Node& node, int matrix);
   /// Whether one argument of the whole graph reads the memory of a matrix, views of it, which share it, left out.
   bool read_once(int matrix) const;
 

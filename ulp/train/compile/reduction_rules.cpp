@@ -48,16 +48,7 @@ void add_along(Builder& builder, const graph::Node& node) {
     return builder.set(*node.output(), add_total(builder, x, kMean));
   if (dims.size() != 1 || (dims[0] != -1 && dims[0] != last) || !sizes.back().constant())
     builder.refuse(node, "expected the last dimension, of a fixed size, or all of them, got others");
-  const int column = add_row_sums(builder, x, kMean);
-  const int y = builder.make(node, *node.output());
-  if (builder.alike(column, y)) return builder.set(*node.output(), column);
-  builder.emit({.op = Op::reshape, .out = y, .a = column});
-  builder.set_needs_gradient(y, builder.needs_gradient(x));
-  builder.set(*node.output(), y);
-  builder.on_backward(y, [&builder, column](int gradient) {
-    builder.contribute(column, false,
-                       [&](int out, bool) { builder.emit({.op = Op::reshape, .out = out, .a = gradient}); });
-  });
+  builder.set_reshaped(node, add_row_sums(builder, x, kMean));
 }
 
 template <bool kLog>

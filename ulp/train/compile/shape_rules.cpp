@@ -10,16 +10,7 @@ namespace {
 /// The result has the same numbers in the same order.
 void add_view(Builder& builder, const graph::Node& node) {
   if (builder.is_integers(node, "self")) return builder.pass_integers(node, "self");
-  const int x = builder.padded(node, "self");
-  const int y = builder.make(node, *node.output());
-  if (builder.alike(x, y)) return builder.set(*node.output(), x);
-  builder.emit({.op = Op::reshape, .out = y, .a = x});
-  builder.set_needs_gradient(y, builder.needs_gradient(x));
-  builder.set(*node.output(), y);
-  builder.on_backward(y, [&builder, x](int gradient) {
-    builder.contribute(x, false,
-                       [&](int out, bool) { builder.emit({.op = Op::reshape, .out = out, .a = gradient}); });
-  });
+  builder.set_reshaped(node, builder.padded(node, "self"));
 }
 
 void add_detach(Builder& builder, const graph::Node& node) {
