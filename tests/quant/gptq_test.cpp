@@ -267,6 +267,23 @@ TEST(Gptq, EmbeddingsAndWhatSharesThemAreRounded) {
   }
 }
 
+TEST(Gptq, AWeightOfSeveralLayersIsDecidedByTheFirst) {
+  struct Again : torch::nn::Module {
+    torch::nn::Linear layer = register_module("layer", torch::nn::Linear(16, 16));
+    Tensor forward(const Tensor& x) { return layer(layer(x).relu()); }
+  } model;
+  const auto captured = capture(model, {at::randn({2, 16})});
+  std::vector<WeightError> errors;
+  gptq(
+      captured,
+      [](const RunBatch& run) {
+        run({at::randn({40, 16})});
+      },
+      {.bits = 4, .group = 16}, nullptr, &errors);
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_NE(errors[0].note.find("2 layers read its weight"), std::string::npos) << errors[0].note;
+}
+
 TEST(Gptq, SaysWhatIsWrongAndLeavesTheModelAsItIs) {
   const at::NoGradGuard no_grad;
   const auto captured = captured_bert(64, 96);

@@ -162,6 +162,12 @@ class CalibratedCoder {
     return awq_scales(weights, moments, recipe_);
   }
 
+  /// The scale whose inverse a model of 16 bits holds: weights are times that one.
+  at::Tensor in_type_of(const Node& layer, const at::Tensor& scale) const {
+    const at::ScalarType type = graph_.attribute_tensor(layer.arg("weight").value).scalar_type();
+    return type == at::kFloat ? scale : scale.reciprocal().to(type).to(at::kFloat).reciprocal();
+  }
+
   /// The sums of an input that is divided by the scale.
   static at::Tensor divided(const at::Tensor& hessian, const at::Tensor& scale) {
     const at::Tensor inverse = scale.to(at::kDouble).reciprocal();
@@ -173,8 +179,8 @@ class CalibratedCoder {
     at::Tensor hessian = moments.hessian;
     if (recipe_.method == WeightMethod::awq) scales = search_scales(group, moments);
     if (scales.alpha > 0) {
-      group.scale = scales.scale;
-      hessian = divided(hessian, scales.scale);
+      group.scale = in_type_of(*group.layers.front(), scales.scale);
+      hessian = divided(hessian, group.scale);
     }
     for (const Node* layer : group.layers)
       code(*layer, group.scale, hessian, moments, inputs).alpha = scales.alpha;
@@ -207,6 +213,8 @@ class CalibratedCoder {
     told.damp = made.damp;
     told.note = made.note;
     if (moments.rows < told.columns) add_note(told, "fewer rows than columns");
+    if (const int readers = readers_.at(layer.arg("weight").value); readers > 1)
+      add_note(told, std::to_string(readers) + " layers read its weight, decided by the first one's inputs");
     return told;
   }
 
