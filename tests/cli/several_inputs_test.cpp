@@ -15,6 +15,7 @@ using nlohmann::json;
 using ulp::test::bytes_of;
 using ulp::test::expect_error;
 using ulp::test::npy;
+using ulp::test::npz;
 using ulp::test::Outcome;
 using ulp::test::Workshop;
 using ulp::test::write_file;
@@ -70,39 +71,6 @@ std::string two_inputs() {
       onnx_value(11, "right", 4) + onnx_value(12, "score", 3) + onnx_value(12, "box", 2);
   return number_field(1, 8) + bytes_field(7, graph) +
          bytes_field(8, bytes_field(1, "") + number_field(2, 17));
-}
-
-// --- a zip archive that stores --------------------------------------------------------------------------
-
-uint32_t crc_of(const std::string& bytes) {
-  uint32_t crc = 0xffffffffU;
-  for (const char c : bytes) {
-    crc ^= static_cast<unsigned char>(c);
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (0xedb88320U & (0U - (crc & 1U)));
-  }
-  return ~crc;
-}
-
-std::string little(uint64_t value, int bytes) {
-  std::string text;
-  for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i));
-  return text;
-}
-
-std::string npz(const std::vector<std::pair<std::string, std::string>>& arrays) {
-  std::string files, list;
-  for (const auto& [array, content] : arrays) {
-    const std::string name = array + ".npy";
-    const std::string about = little(20, 2) + little(0, 2) + little(0, 2) + little(0, 4) +
-                              little(crc_of(content), 4) + little(content.size(), 4) +
-                              little(content.size(), 4) + little(name.size(), 2) + little(0, 2);
-    list += "PK\x01\x02" + little(20, 2) + about + little(0, 2) + little(0, 2) + little(0, 2) + little(0, 4) +
-            little(files.size(), 4) + name;
-    files += "PK\x03\x04" + about + name + content;
-  }
-  const size_t start = files.size();
-  return files + list + "PK\x05\x06" + little(0, 4) + little(arrays.size(), 2) + little(arrays.size(), 2) +
-         little(list.size(), 4) + little(start, 4) + little(0, 2);
 }
 
 std::string random_array(int rows, int columns, unsigned seed) {
