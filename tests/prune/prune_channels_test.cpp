@@ -176,6 +176,30 @@ TEST(PruneChannels, KeepsModulesByPath) {
   EXPECT_EQ(prune::prune_channels(*module, {.share = 0.5, .keep = {"scores"}}).cut[1].after, 4);
 }
 
+TEST(PruneChannels, NamesOfModulesWithoutChannelsAreNoneToKeep) {
+  nn::Sequential net(nn::Linear(4, 8), nn::ReLU(), nn::Linear(8, 3));
+  const Captured module = capture(net, {torch::randn({2, 4})});
+  EXPECT_ERROR(prune::prune_channels(*module, {.keep = {"1"}}),
+               "expected paths of modules of the graph in keep, got '1'");
+}
+
+/// What forward reads of a buffer of channels is held, and cut with it.
+TEST(PruneChannels, NumbersThatForwardFollowsAreCutWithTheirBuffer) {
+  struct Gained : nn::Module {
+    nn::Linear up = register_module("up", nn::Linear(4, 8)), down = register_module("down", nn::Linear(8, 3));
+    Tensor gain = register_buffer("gain", torch::arange(8).to(torch::kFloat));
+    Tensor forward(const Tensor& x) {
+      const Tensor y = up(x);
+      return down(gain.any().item<bool>() ? y * gain : y);
+    }
+  } net;
+  const Captured module = capture(net, {torch::randn({2, 4})});
+  const PrunedChannels pruned = prune::prune_channels(*module, {.share = 0.5});
+  EXPECT_EQ(pruned.module->forward(torch::randn({3, 4})).sizes(), (std::vector<int64_t>{3, 3}));
+  net.gain.zero_();
+  EXPECT_ERROR(prune::prune_channels(*module, {.share = 0.5}), "[prune.cut] expected 'gain' to hold");
+}
+
 TEST(PruneChannels, RoundsWhatIsKeptUp) {
   const Captured module = branches();
   const PrunedChannels pruned = prune::prune_channels(*module, {.share = 0.7, .multiple = 4});

@@ -124,6 +124,8 @@ constexpr std::string_view kTransparent[] = {
     "aten::vstack",
 };
 
+static_assert(std::ranges::is_sorted(kTransparent));
+
 bool is_transparent(const c10::OperatorName& name) {
   return std::ranges::binary_search(kTransparent, std::string_view(name.name));
 }
