@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 #include <variant>
 
 #include "ulp/base/export.h"
@@ -201,12 +202,35 @@ struct Distinct<std::variant<Held...>, Type, Rest...>
     : std::conditional_t<(std::is_same_v<Type, Held> || ...), Distinct<std::variant<Held...>, Rest...>,
                          Distinct<std::variant<Held..., Type>, Rest...>> {};
 
+template <typename Type, typename Variant>
+inline constexpr bool holds = false;
+template <typename Type, typename... Held>
+inline constexpr bool holds<Type, std::variant<Held...>> = (std::is_same_v<Type, Held> || ...);
+
 }  // namespace detail
 
 #define ULP_TYPE(name, attributes) , attributes
-/// The attributes of a step: those that its op has in the list.
-using Attributes = detail::Distinct<std::variant<NoAttributes> ULP_OPS(ULP_TYPE)>::type;
+/// One of the types of attributes that ops have.
+using AnyAttributes = detail::Distinct<std::variant<NoAttributes> ULP_OPS(ULP_TYPE)>::type;
 #undef ULP_TYPE
+
+/// True for a type of attributes that an op of the list has.
+template <typename Type>
+concept OpAttributes = detail::holds<Type, AnyAttributes>;
+
+/// The attributes of a step: those that its op has in the list. A variant, whose copies are made in one file: made anew
+/// in every file that includes this one, they would be much of what it costs to compile.
+struct ULP_API Attributes : AnyAttributes {
+  Attributes();
+  template <OpAttributes Own>
+  Attributes(Own own) : AnyAttributes(std::move(own)) {}  // NOLINT: implicit on purpose
+  Attributes(const Attributes& other);
+  Attributes(Attributes&& other) noexcept;
+  Attributes& operator=(const Attributes& other);
+  Attributes& operator=(Attributes&& other) noexcept;
+  ~Attributes();
+  bool operator==(const Attributes& other) const;
+};
 
 /// The op's attributes at their defaults; NoAttributes for a number that is no enumerator.
 ULP_API Attributes default_attributes(Op op);

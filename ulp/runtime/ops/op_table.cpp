@@ -37,6 +37,17 @@ const char* to_string(Op op) {
   return word_of(op);
 }
 
+Attributes::Attributes() = default;
+Attributes::Attributes(const Attributes& other) = default;
+Attributes::Attributes(Attributes&& other) noexcept = default;
+Attributes& Attributes::operator=(const Attributes& other) = default;
+Attributes& Attributes::operator=(Attributes&& other) noexcept = default;
+Attributes::~Attributes() = default;
+
+bool Attributes::operator==(const Attributes& other) const {
+  return static_cast<const AnyAttributes&>(*this) == static_cast<const AnyAttributes&>(other);
+}
+
 Attributes default_attributes(Op op) {
   switch (op) {
 #define ULP_ROW(name, attributes) \
