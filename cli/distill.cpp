@@ -10,6 +10,7 @@
 #include "cli/recipe_file.h"
 #include "cli/stage_bars.h"
 #include "ulp/amp/optimizer/training_memory.h"
+#include "ulp/amp/products/onednn_products.h"
 #include "ulp/app/checksum.h"
 #include "ulp/app/data.h"
 #include "ulp/app/model_file.h"
@@ -210,6 +211,7 @@ void run(const DistillFlags& flags) {
   flags.check();
   const app::DistillRecipe recipe = make_recipe(flags);
   amp::prepare_training_memory();
+  amp::prepare_training_products();
   apply(flags);
   const auto threads = adaptive_threads(flags);
   DistillJob job = open(flags);

@@ -8,6 +8,7 @@
 #include "cli/recipe_file.h"
 #include "cli/stage_bars.h"
 #include "ulp/amp/optimizer/training_memory.h"
+#include "ulp/amp/products/onednn_products.h"
 #include "ulp/app/data.h"
 #include "ulp/app/model_file.h"
 #include "ulp/app/named_data.h"
@@ -175,6 +176,7 @@ void run(const PruneFlags& flags) {
   flags.check();
   const app::PruneRecipe recipe = make_recipe(flags);
   amp::prepare_training_memory();
+  amp::prepare_training_products();
   apply(flags);
   const auto threads = adaptive_threads(flags);
   const PruneJob job = open(flags);

@@ -9,6 +9,7 @@
 #include "cli/recipe_file.h"
 #include "cli/stage_bars.h"
 #include "ulp/amp/optimizer/training_memory.h"
+#include "ulp/amp/products/onednn_products.h"
 #include "ulp/app/data.h"
 #include "ulp/app/exchange_component.h"
 #include "ulp/app/model_file.h"
@@ -274,6 +275,7 @@ void run(const QuantizeFlags& flags) {
   flags.check(plan.mode);
   check_fits_onnx(flags, plan.recipe.recipe);
   amp::prepare_training_memory();
+  amp::prepare_training_products();
   apply(flags);
   const auto threads = adaptive_threads(flags);
   app::QuantizeRun run = quantize(flags, plan);

@@ -19,6 +19,7 @@
 #include "cli/train_flags.h"
 #include "ulp/amp/fp8/fp8_recipe.h"
 #include "ulp/amp/optimizer/training_memory.h"
+#include "ulp/amp/products/onednn_products.h"
 #include "ulp/app/checkpointed.h"
 #include "ulp/app/data.h"
 #include "ulp/app/exchange_file.h"
@@ -442,6 +443,7 @@ app::Network form_to_train(const app::Network& network, const app::ModelSpec& sp
 
 void run(TrainFlags flags) {
   amp::prepare_training_memory();
+  amp::prepare_training_products();
   apply(flags);
   const auto threads = adaptive_threads(flags);
   flags.watch |= !flags.report.empty();

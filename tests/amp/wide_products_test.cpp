@@ -14,6 +14,7 @@
 #include "ulp/amp/autocast/autocast.h"
 #include "ulp/amp/autocast/precision.h"
 #include "ulp/graph/capture/capture.h"
+#include "ulp/graph/graph_module.h"
 
 namespace {
 

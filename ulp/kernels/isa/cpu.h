@@ -15,6 +15,7 @@ struct CpuFeatures {
   bool avx512_vpopcntdq = false;  ///< vpopcntq, and what avx512 says
   bool amx = false;               ///< tiles, int8 and bf16 products, and the permission to use them
   bool intel = false;             ///< vdpbf16ps runs at half the rate of FMA there
+  bool amd_family_1a = false;     ///< Zen 5 with AVX-512, whose units are 512 bits wide
   bool neon = false;              ///< Advanced SIMD of 64-bit Arm, fused multiply-add included
   bool neon_dotprod = false;      ///< udot, sdot
   bool neon_i8mm = false;         ///< ummla, usmmla, usdot, and what neon_dotprod says

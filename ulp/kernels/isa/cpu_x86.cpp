@@ -33,6 +33,12 @@ bool bit(uint32_t word, int position) {
   return (word >> position & 1U) != 0;
 }
 
+/// The family in EAX of leaf 1: the extended one counts on from 15.
+uint32_t family_of(uint32_t signature) {
+  const uint32_t family = signature >> 8 & 0xF;
+  return family == 0xF ? family + (signature >> 20 & 0xFF) : family;
+}
+
 }  // namespace
 
 CpuFeatures detect_cpu() {
@@ -40,8 +46,10 @@ CpuFeatures detect_cpu() {
   uint32_t a = 0, b = 0, c = 0, d = 0;
   if (!__get_cpuid(0, &a, &b, &c, &d)) return found;
   found.intel = b == signature_INTEL_ebx;
+  const bool amd = b == signature_AMD_ebx;
   if (!__get_cpuid(1, &a, &b, &c, &d) || !bit(c, 27)) return found;  // OSXSAVE
   const bool fma = bit(c, 12);
+  const bool family_1a = amd && family_of(a) == 0x1A;
   const uint64_t state = enabled_register_state();
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return found;
   const uint32_t leaf7_b = b, leaf7_c = c, leaf7_d = d;
@@ -51,6 +59,7 @@ CpuFeatures detect_cpu() {
   found.avx2 = (state & 0x6) == 0x6 && fma && bit(leaf7_b, 5);
   const bool avx512_bits = bit(leaf7_b, 16) && bit(leaf7_b, 17) && bit(leaf7_b, 30) && bit(leaf7_b, 31);
   found.avx512 = found.avx2 && (state & 0xe6) == 0xe6 && avx512_bits;
+  found.amd_family_1a = found.avx512 && family_1a;
   found.avx512_vnni = found.avx512 && bit(leaf7_c, 11);
   found.avx512_vbmi2 = found.avx512_vnni && bit(leaf7_c, 6);
   found.avx512_vpopcntdq = found.avx512 && bit(leaf7_c, 14);

@@ -118,4 +118,8 @@ Isa selected_isa() {
   return isa;
 }
 
+bool is_amd_family_1a() {
+  return cpu_features().amd_family_1a;
+}
+
 }  // namespace ulp::kernels
