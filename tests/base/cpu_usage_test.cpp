@@ -66,10 +66,5 @@ TEST(CpuUsage, SpansAddUp) {
   EXPECT_DOUBLE_EQ(*share_of_others({}, sum), 0.25);
 }
 
-TEST(CpuUsage, AtLeastOneCoreIsUsable) {
-  EXPECT_GE(usable_cores(), 1);
-  EXPECT_LE(usable_cores(), read_cpu_usage().processors);
-}
-
 }  // namespace
 }  // namespace ulp

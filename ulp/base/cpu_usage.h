@@ -4,11 +4,12 @@
 #include <functional>
 #include <optional>
 
+#include "ulp/base/cpu_limits.h"
 #include "ulp/base/export.h"
 
 namespace ulp {
 
-/// The control group (cgroup v2) that limits this process hardest.
+/// The control group that limits this process hardest (read_cpu_quota()).
 struct CpuGroup {
   double limit = 0;  ///< processors
   double used = 0;   ///< seconds of everything in the group
@@ -39,9 +40,5 @@ ULP_API void add_span(CpuUsage& sum, const CpuUsage& before, const CpuUsage& aft
 
 /// Where CpuUsage comes from; tests give their own.
 using UsageProbe = std::function<CpuUsage()>;
-
-/// Processors this process may use: those of its affinity mask, or the limit of its control group (rounded)
-/// where that is lower; at least 1.
-ULP_API int usable_cores();
 
 }  // namespace ulp
