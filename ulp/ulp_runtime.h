@@ -69,6 +69,8 @@ typedef enum ulp_layer_blocks {
 
 /** As ulp_engine_options::max_measuring_ms: nothing is timed while an engine loads. */
 #define ULP_NO_TIME (-1)
+/** As ulp_context_options::flags: the context shares no threads with others. */
+#define ULP_OWN_THREADS 1
 /** The most dimensions that a tensor has. */
 #define ULP_MAX_RANK 8
 /** Stands in a shape for the batch, which each run chooses. */
@@ -99,10 +101,12 @@ typedef struct ulp_engine_options {
 
 /** How a context is made. */
 typedef struct ulp_context_options {
-  size_t struct_size;       /**< sizeof(ulp_context_options) */
-  int32_t threads;          /**< that a run uses; 0: one for each core the process may use */
+  size_t struct_size; /**< sizeof(ulp_context_options) */
+  int32_t
+      threads; /**< that a run uses, the calling one among them; 0: one for each core the process may use */
   int32_t reserved;         /**< 0 */
   uint64_t max_arena_bytes; /**< of intermediates; 0: what the engine allows */
+  uint64_t flags;           /**< ULP_OWN_THREADS; 0: the contexts of a process have their threads together */
 } ulp_context_options;
 
 /** An input or an output. */
@@ -193,7 +197,8 @@ ULP_API ulp_status ulp_engine_constant_bytes(const ulp_engine* engine, uint64_t*
 
 /* ---- contexts ---- */
 
-/** Makes a context. `options` may be NULL. A child of fork() makes its own: threads do not follow it. */
+/** Makes a context. `options` may be NULL. Threads do not follow into a child of fork(): contexts that were made
+    before it run on the calling thread alone there. */
 ULP_API ulp_status ulp_context_create(const ulp_engine* engine, const ulp_context_options* options,
                                       ulp_context** context);
 /** Ends a context; NULL is ignored. */

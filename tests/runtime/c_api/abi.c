@@ -32,6 +32,7 @@ int main(void) {
   NUMBER(ULP_BLOCKS_NEVER);
   NUMBER(ULP_BLOCKS_ALWAYS);
   NUMBER(ULP_NO_TIME);
+  NUMBER(ULP_OWN_THREADS);
   NUMBER(ULP_MAX_RANK);
   NUMBER(ULP_BATCH);
   SIZE(ulp_status);
@@ -51,6 +52,7 @@ int main(void) {
   FIELD(ulp_context_options, threads);
   FIELD(ulp_context_options, reserved);
   FIELD(ulp_context_options, max_arena_bytes);
+  FIELD(ulp_context_options, flags);
   SIZE(ulp_tensor_info);
   FIELD(ulp_tensor_info, struct_size);
   FIELD(ulp_tensor_info, name);

@@ -128,7 +128,7 @@ TEST_F(CArguments, SizesOfStructsAreChecked) {
     const ulp_context_options options = {.struct_size = size};
     ulp_context* context = nullptr;
     EXPECT_STATUS(ulp_context_create(engine_.get(), &options, &context), ULP_INVALID_ARGUMENT,
-                  "options->struct_size to be its sizeof (24 in this version), got " + std::to_string(size));
+                  "options->struct_size to be its sizeof (32 in this version), got " + std::to_string(size));
     ulp_tensor_info info = {.struct_size = size};
     EXPECT_STATUS(ulp_engine_input(engine_.get(), 0, &info), ULP_INVALID_ARGUMENT, "info->struct_size");
   }
@@ -225,6 +225,9 @@ TEST_F(CArguments, OptionsAreChecked) {
   ulp_context* context = nullptr;
   const ulp_context_options many = {.struct_size = sizeof many, .threads = INT32_MAX};
   EXPECT_STATUS(ulp_context_create(engine_.get(), &many, &context), ULP_REFUSED, "threads");
+  const ulp_context_options flagged = {.struct_size = sizeof flagged, .flags = 2};
+  EXPECT_STATUS(ulp_context_create(engine_.get(), &flagged, &context), ULP_INVALID_ARGUMENT,
+                "flags to be 0 or ULP_OWN_THREADS (1), got 2");
   const ulp_context_options small = {.struct_size = sizeof small, .threads = 1, .max_arena_bytes = 1};
   ASSERT_EQ(ulp_context_create(engine_.get(), &small, &context), ULP_OK);
   EXPECT_STATUS(ulp_context_reserve(context, 1), ULP_REFUSED, "at most 1 bytes");

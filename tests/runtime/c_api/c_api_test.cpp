@@ -32,9 +32,15 @@ TEST(CApi, GivesTheBitsOfTheEngine) {
       int32_t told = 0;
       EXPECT_EQ(ulp_context_threads(context.get(), &told), ULP_OK);
       EXPECT_EQ(told, threads);
+      const ulp_context_options own = {
+          .struct_size = sizeof own, .threads = threads, .flags = ULP_OWN_THREADS};
+      ulp_context* made = nullptr;
+      ASSERT_EQ(ulp_context_create(engine.get(), &own, &made), ULP_OK) << ulp_last_error();
+      const ContextHandle alone(made);
       for (const int64_t batch : {1, 3, 17}) {
         const std::vector<Bytes> inputs = make_inputs(plan, batch, 5);
         EXPECT_EQ(run(context.get(), batch, inputs), run_engine(expected, batch, inputs)) << batch;
+        EXPECT_EQ(run(alone.get(), batch, inputs), run_engine(expected, batch, inputs)) << batch;
       }
     }
   }

@@ -177,8 +177,11 @@ ulp_status ulp_context_create(const ulp_engine* engine, const ulp_context_option
     const std::shared_ptr<const Loaded>& loaded = engine->loaded;
     if (read.threads < 0)
       refuse(where, "expected options->threads to be 0 (one for each core) or more, got ", read.threads);
+    if ((read.flags & ~uint64_t{ULP_OWN_THREADS}) != 0)
+      refuse(where, "expected options->flags to be 0 or ULP_OWN_THREADS (1), got ", read.flags);
     ContextOptions made;
     made.threads = read.threads;
+    made.own_threads = (read.flags & ULP_OWN_THREADS) != 0;
     made.max_arena_bytes = read.max_arena_bytes;
     *context = new ulp_context{loaded, Context(loaded->engine, made),
                                std::vector<const void*>(loaded->engine.inputs().size()),

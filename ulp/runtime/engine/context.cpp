@@ -77,9 +77,26 @@ struct Context::State {
                                                 : model->arena_limit()),
         parallel(options.parallel) {
     if (parallel != nullptr) return;
-    pool = std::make_unique<ThreadPool>(options.threads);
+    pool = std::make_unique<ThreadPool>(options.threads,
+                                        options.own_threads ? PoolThreads::own : PoolThreads::shared);
     parallel = pool.get();
   }
+
+  /// The caller counts as one that computes until its end.
+  class Running {
+   public:
+    explicit Running(const State& state) : pool_(state.pool.get()) {
+      if (pool_ != nullptr) pool_->enter();
+    }
+    ~Running() {
+      if (pool_ != nullptr) pool_->leave();
+    }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+
+   private:
+    const ThreadPool* pool_;
+  };
 
   const Program& program() const { return sized->program; }
 
@@ -253,6 +270,7 @@ void Context::run(int64_t batch, std::span<const void* const> inputs, std::span<
   own.check_call(batch, inputs, outputs);
   own.plan_kept(batch);
   own.plan_batch(batch);
+  const State::Running running(own);
   FaultSlot faults;
   if (own.slices(batch)) {
     own.run_slices(batch, inputs, outputs, faults);
@@ -273,6 +291,7 @@ std::vector<StepProfile> Context::profile(int64_t batch, std::span<const void* c
   const Program& program = own.program();
   own.plan_kept(batch);
   own.grow(program.region_bytes(batch, own.parallel->workers()), batch);
+  const State::Running running(own);
   std::vector<StepProfile> profile;
   FaultSlot faults;
   for (size_t step = 0; step < program.steps(); ++step) {

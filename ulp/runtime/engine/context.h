@@ -21,13 +21,17 @@ class Model;
 
 /// How a context runs.
 struct ContextOptions {
-  /// 0: one per core the process may use. 1, the default, suits a service whose own threads share the cores.
+  /// 0: one per core the process may use (usable_cores()). 1, the default, suits a service whose own threads
+  /// share the cores. The calling thread is one of them; the others belong to all contexts of the process
+  /// (PoolThreads::shared).
   int threads = 1;
-  /// Splits the work instead of a pool of the context's own (then `threads` is ignored); must outlive the
+  /// Splits the work instead of threads of this library (then `threads` is ignored); must outlive the
   /// context. Contexts may share one.
   const Parallel* parallel = nullptr;
   /// The most bytes that intermediates and scratch of a run may take. 0: what the engine was made with.
   size_t max_arena_bytes = 0;
+  /// The threads beside the calling one are the context's own.
+  bool own_threads = false;
 };
 
 /// Time spent in one step, for profiles.

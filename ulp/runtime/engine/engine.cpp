@@ -9,7 +9,8 @@ Engine::Engine(std::shared_ptr<const Model> model, const EngineOptions& options)
     : model_(std::move(model)),
       own_(model_, {.threads = options.threads,
                     .parallel = options.parallel,
-                    .max_arena_bytes = options.max_arena_bytes}) {}
+                    .max_arena_bytes = options.max_arena_bytes,
+                    .own_threads = options.own_threads}) {}
 Engine::Engine(const std::filesystem::path& path, const EngineOptions& options)
     : Engine(std::make_shared<const Model>(VerifiedPlan::load(path), options), options) {}
 Engine::Engine(const Plan& plan, const EngineOptions& options)

@@ -23,7 +23,7 @@ struct EngineOptions {
   int threads = 0;  ///< of the engine's own context; 0: one per core the process may use
   /// Kernel family by name ("portable", "avx2", ...); empty: ULP_ISA or the best there is.
   std::string isa{};
-  /// Splits the work instead of a pool of the engine's own (then `threads` is ignored); must outlive the
+  /// Splits the work instead of threads of this library (then `threads` is ignored); must outlive the
   /// engine.
   const Parallel* parallel = nullptr;
   /// The most bytes that packed constants and tables may take, so that a small file cannot take much memory.
@@ -48,12 +48,15 @@ struct EngineOptions {
   /// again, which makes loading quicker and alike; others are measured and added. It is made where there is none.
   /// Empty: no file.
   std::filesystem::path sparse_table{};
+  /// The engine's own context shares no threads with other engines and contexts.
+  bool own_threads = false;
 };
 
 /// One loaded model: its constants, packed once, and a context of its own that run() uses. For several callers
 /// at the same time make a Context of the engine for each: here a call that meets another one throws. Every
 /// member but assignment throws ulp::Error on an engine that was moved from.
-/// A child made by fork() has none of the pool's threads: make its engines after the fork.
+/// A child made by fork() has none of the pool's threads: engines that were made before run on the calling
+/// thread alone.
 class ULP_API Engine {
  public:
   explicit Engine(const std::filesystem::path& path, const EngineOptions& options = {});
