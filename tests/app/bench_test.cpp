@@ -60,7 +60,7 @@ TEST_F(Files, BenchMarksFiguresOfABusyMachine) {
   ASSERT_EQ(table.columns.back().name, "others took");
   EXPECT_DOUBLE_EQ(std::get<double>(table.rows[0].back()), 25);
   ASSERT_EQ(table.marks.size(), 12u);  // time, throughput and ratio of four rows
-  EXPECT_EQ(table.marks[0].text, "busy: others took 25 %");
+  EXPECT_EQ(table.marks[0].text, "busy: others took 25 % (0.0 of 2 cores used)");
 }
 
 TEST_F(Files, BenchCallsEnginesFromManyThreads) {

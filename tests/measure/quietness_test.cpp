@@ -13,6 +13,8 @@ using ulp::UsageProbe;
 
 TEST(Quietness, MarksSayTheShare) {
   EXPECT_EQ(busy_mark(0.376), "busy: others took 38 %");
+  EXPECT_EQ(busy_mark(0.48, CoresUsed{1.02, 2}), "busy: others took 48 % (1.0 of 2 cores used)");
+  EXPECT_EQ(busy_mark(0.48, CoresUsed{0.75, 1.5}), "busy: others took 48 % (0.8 of 1.5 cores used)");
   EXPECT_FALSE(is_disturbed(std::nullopt));
   EXPECT_FALSE(is_disturbed(kQuietShare));
   EXPECT_TRUE(is_disturbed(2 * kQuietShare));
@@ -46,11 +48,14 @@ TEST(QuietMeter, AddsUpItsSpansOnly) {
   FakeMachine machine({0.5, 0.1});
   QuietMeter meter(machine.probe());
   EXPECT_EQ(meter.others(), std::nullopt);
+  EXPECT_FALSE(meter.cores());
   for (int i = 0; i < 2; ++i) {
     meter.begin();
     meter.end();
   }
   EXPECT_NEAR(*meter.others(), 0.3, 1e-12);
+  EXPECT_NEAR(meter.cores()->used, 1.4, 1e-12);
+  EXPECT_EQ(meter.cores()->usable, 2);
 }
 
 TEST(QuietMeter, AddsUpTheTimeOfTheGroup) {
@@ -65,6 +70,7 @@ TEST(QuietMeter, AddsUpTheTimeOfTheGroup) {
     meter.end();
   }
   EXPECT_NEAR(*meter.others(), 0.5, 1e-12);
+  EXPECT_EQ(meter.cores()->usable, 1);
 }
 
 class TimeInTurns : public ::testing::Test {

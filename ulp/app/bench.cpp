@@ -98,11 +98,10 @@ void add_rows(report::Table& table, const std::vector<Runnable>& models,
                    time.minimum * 1e3, time.maximum * 1e3, static_cast<double>(batch) / time.median,
                    first.median / time.median, time.others ? Cell(100 * *time.others) : Cell()});
     if (measure::is_disturbed(time.others)) {
-      for (const char* column : {"median", "throughput"})
-        table.mark_last(column, measure::busy_mark(*time.others));
+      for (const char* column : {"median", "throughput"}) table.mark_last(column, time.mark());
     }
-    const auto either = std::max(time.others, first.others);
-    if (measure::is_disturbed(either)) table.mark_last("against the first", measure::busy_mark(*either));
+    const measure::Timing& busier = time.others < first.others ? first : time;
+    if (measure::is_disturbed(busier.others)) table.mark_last("against the first", busier.mark());
   }
 }
 

@@ -59,9 +59,10 @@ report::Table variants_table(const std::vector<Variant>& variants) {
                    optional_cell(v.file_bytes, 1024.0), v.single.median / kMillisecond, v.throughput(),
                    v.throughput() / baseline.throughput(), others_cell(v.others())});
     if (v.epoch) mark_if_busy(table, "epoch", v.epoch->others);
-    mark_if_busy(table, "latency, batch 1", v.single.others);
-    mark_if_busy(table, "throughput, batch 64", v.batched.others);
-    mark_if_busy(table, "against LibTorch fp32", std::max(v.batched.others, baseline.batched.others));
+    mark_busy(table, v.single, "latency, batch 1");
+    mark_busy(table, v.batched, "throughput, batch 64");
+    mark_busy(table, v.batched.others < baseline.batched.others ? baseline.batched : v.batched,
+              "against LibTorch fp32");
   }
   return table;
 }

@@ -23,8 +23,7 @@ report::Cell milliseconds(const std::optional<measure::Timing>& timing) {
 }
 
 void mark_busy(report::Table& table, const std::optional<measure::Timing>& timing, const char* column) {
-  if (timing && measure::is_disturbed(timing->others))
-    table.mark_last(column, measure::busy_mark(*timing->others));
+  if (timing && measure::is_disturbed(timing->others)) table.mark_last(column, timing->mark());
 }
 
 }  // namespace ulp::app

@@ -28,11 +28,11 @@ double time_round(const Candidate& candidate, int64_t batch, double round_second
   return elapsed / static_cast<double>(calls);
 }
 
-Timing summarize(std::vector<double> rounds, const std::optional<double>& others) {
+Timing summarize(std::vector<double> rounds, const QuietMeter& meter) {
   std::sort(rounds.begin(), rounds.end());
   const size_t middle = rounds.size() / 2;
   const double median = rounds.size() % 2 ? rounds[middle] : (rounds[middle - 1] + rounds[middle]) / 2;
-  return {median, rounds.front(), rounds.back(), others};
+  return {median, rounds.front(), rounds.back(), meter.others(), meter.cores()};
 }
 
 /// All rounds of the candidates with these indices, in turn. `done` counts rounds for the progress.
@@ -53,8 +53,7 @@ std::vector<Timing> attempt(const std::vector<Candidate>& candidates, const std:
     }
   }
   std::vector<Timing> result;
-  for (size_t i = 0; i < which.size(); ++i)
-    result.push_back(summarize(std::move(rounds[i]), meters[i].others()));
+  for (size_t i = 0; i < which.size(); ++i) result.push_back(summarize(std::move(rounds[i]), meters[i]));
   return result;
 }
 

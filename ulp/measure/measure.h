@@ -24,6 +24,11 @@ struct Timing {
   double median = 0, minimum = 0, maximum = 0;
   /// What others took of the processors in this candidate's rounds; see share_of_others().
   std::optional<double> others = {};
+  /// What this process used of them in these rounds.
+  std::optional<CoresUsed> cores = {};
+
+  /// busy_mark() of a disturbed figure.
+  std::string mark() const { return busy_mark(others.value_or(0), cores); }
 };
 
 /// How often and how long each candidate runs.

@@ -1,12 +1,18 @@
 #include "ulp/measure/quietness.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <utility>
 
 namespace ulp::measure {
 
-std::string busy_mark(double others) {
-  return "busy: others took " + std::to_string(std::lround(100 * others)) + " %";
+std::string busy_mark(double others, const std::optional<CoresUsed>& cores) {
+  const std::string text = "busy: others took " + std::to_string(std::lround(100 * others)) + " %";
+  if (!cores) return text;
+  char used[64];
+  std::snprintf(used, sizeof used, " (%.1f of %.3g cores used)", cores->used, cores->usable);
+  return text + used;
 }
 
 QuietMeter::QuietMeter(UsageProbe probe) : probe_(probe ? std::move(probe) : read_cpu_usage) {}
@@ -21,6 +27,13 @@ void QuietMeter::end() {
 
 std::optional<double> QuietMeter::others() const {
   return share_of_others({}, total_);
+}
+
+std::optional<CoresUsed> QuietMeter::cores() const {
+  if (!others()) return std::nullopt;
+  const double usable =
+      total_.group ? std::min<double>(total_.processors, total_.group->limit) : total_.processors;
+  return CoresUsed{total_.own / total_.wall, usable};
 }
 
 }  // namespace ulp::measure

@@ -19,8 +19,14 @@ inline bool is_disturbed(const std::optional<double>& others) {
   return others && *others > kQuietShare;
 }
 
-/// The mark at a disturbed figure: "busy: others took 38 %".
-ULP_API std::string busy_mark(double others);
+/// Processors that this process used on average, of those that it could use.
+struct CoresUsed {
+  double used = 0, usable = 0;
+};
+
+/// The mark at a disturbed figure: "busy: others took 38 %", or "busy: others took 38 % (1.2 of 2 cores
+/// used)".
+ULP_API std::string busy_mark(double others, const std::optional<CoresUsed>& cores = {});
 
 /// Adds up spans of time, between which something else may be measured.
 class ULP_API QuietMeter {
@@ -31,6 +37,8 @@ class ULP_API QuietMeter {
   void end();
   /// share_of_others() over all spans so far.
   std::optional<double> others() const;
+  /// Over all spans so far; nothing where others() says nothing.
+  std::optional<CoresUsed> cores() const;
 
  private:
   UsageProbe probe_;
