@@ -1,5 +1,5 @@
-# Parts of libulp that a build may leave out. Without one of them, libulp is built faster and lacks its code; headers are
-# installed all the same, and find_package(ulp COMPONENTS exchange) fails with a message. The command-line tool and the
+# Parts of libulp that a build may leave out. Without one of them, libulp is built faster and lacks its code; its header
+# (ulp/exchange.h) is not installed, and find_package(ulp COMPONENTS exchange) fails with a message. The command-line tool and the
 # tests need all of them: without, the tool has the commands of the demo alone (bin/ulp-demo).
 option(ULP_WITH_EXCHANGE "Readers and writers of ONNX, TFLite, Core ML, GGUF and torch.export files" ON)
 option(ULP_WITH_DISTILL "Distillation" ON)

@@ -1,7 +1,7 @@
 # Installation and the package configuration found by find_package(ulp). Components: runtime (the small library), dev (its
-# headers and the package), torch (the library for training and compression), torch_dev (its headers), tool. Each room
-# installs the headers it lists as public; a header that an installed header includes is installed, too
-# (tests/base/rooms_test.cpp, tests/consumer/headers). Each component is a Debian package (UlpPackage.cmake).
+# headers and the package), torch (the library for training and compression), torch_dev (its headers), tool. Programs include
+# the headers directly below ulp/, one a room (docs/packages.md); each room installs those that they stand on, which it lists as
+# public (tests/base/rooms_test.cpp, tests/consumer/headers). Each component is a Debian package (UlpPackage.cmake).
 if(NOT ULP_INSTALL)
   return()
 endif()
@@ -19,7 +19,8 @@ endfunction()
 # Installed files look for libraries beside themselves and in LibTorch's own folder, and nowhere else.
 ulp_install_library(ulp_runtime runtime ulp-runtime-targets dev)
 set_target_properties(ulp_runtime PROPERTIES INSTALL_RPATH "$ORIGIN")
-install(FILES ulp/ulp_runtime.h ulp/version.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ulp COMPONENT dev)
+set(runtime_headers ulp/formats.h ulp/runtime.h ulp/ulp_runtime.h ulp/version.h)
+install(FILES ${runtime_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ulp COMPONENT dev)
 if(ULP_WITH_TORCH)
   set(ULP_TORCH_HOME "" CACHE PATH "Where installed files look for LibTorch; empty: where it was found")
   if(NOT ULP_TORCH_HOME)
@@ -27,7 +28,16 @@ if(ULP_WITH_TORCH)
   endif()
   ulp_install_library(ulp torch ulp-torch-targets torch_dev)
   set_target_properties(ulp PROPERTIES INSTALL_RPATH "$ORIGIN;${ULP_TORCH_HOME}/lib")
-  install(FILES ulp/ulp.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ulp COMPONENT torch_dev)
+  file(GLOB torch_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/ulp/*.h)
+  list(REMOVE_ITEM torch_headers ${runtime_headers})
+  foreach(component ${ULP_COMPONENTS_LEFT_OUT})  # a program is to find out before it is linked
+    string(TOLOWER ${component} name)
+    list(REMOVE_ITEM torch_headers ulp/${name}.h)
+    if(component STREQUAL "FP8")
+      list(REMOVE_ITEM torch_headers ulp/watch.h)
+    endif()
+  endforeach()
+  install(FILES ${torch_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ulp COMPONENT torch_dev)
 endif()
 if(TARGET ulp_tool)
   set(tool_dir ${CMAKE_INSTALL_BINDIR})

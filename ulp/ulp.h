@@ -1,45 +1,34 @@
-// Everything of ulp that a training program uses. Light: it does not include torch/torch.h.
+// Everything of ulp that a training program uses. Light: it does not include torch/torch.h. Each room has a
+// header of its own (ulp/quant.h), which a file that uses one room includes instead. Rooms that few programs
+// use are not in here: ulp/distributed.h, ulp/train.h, ulp/measure.h, ulp/formats.h and ulp/app.h. Nor are
+// rooms that an installation leaves out (docs/packages.md).
 #pragma once
 
-#include "ulp/amp/autocast/autocast.h"
-#include "ulp/amp/autocast/explain.h"
-#include "ulp/amp/autocast/keras_policy.h"
-#include "ulp/amp/autocast/op_policy.h"
-#include "ulp/amp/autocast/precision.h"
-#include "ulp/amp/optimizer/accumulate.h"
-#include "ulp/amp/optimizer/fused_step.h"
-#include "ulp/amp/optimizer/schedule.h"
-#include "ulp/amp/optimizer/training_memory.h"
-#include "ulp/amp/scaling/grad_scaler.h"
-#include "ulp/amp/scaling/make_scaler.h"
-#include "ulp/amp/watch/watch.h"
+#include "ulp/amp.h"
 #include "ulp/app/road_report.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
-#include "ulp/exchange/export_coreml.h"
-#include "ulp/exchange/export_onnx.h"
-#include "ulp/exchange/export_pt2.h"
-#include "ulp/exchange/export_tflite.h"
-#include "ulp/exchange/gguf.h"
-#include "ulp/exchange/import_onnx.h"
-#include "ulp/exchange/import_pt2.h"
-#include "ulp/graph/capture/capture.h"
-#include "ulp/graph/graph_module.h"
-#include "ulp/graph/passes/pass.h"
-#include "ulp/io/checkpoint.h"
-#include "ulp/io/graph_file.h"
-#include "ulp/io/published_weights.h"
-#include "ulp/io/tokenizer/tokenizer.h"
-#include "ulp/io/tokenizer/train_tokenizer.h"
-#include "ulp/lower/evaluate.h"
-#include "ulp/lower/lower.h"
-#include "ulp/lower/pieces.h"
-#include "ulp/prune/structured/prune_channels.h"
-#include "ulp/quant/qat/qat.h"
-#include "ulp/quant/quantize.h"
-#include "ulp/quant/weights/dynamic.h"
-#include "ulp/quant/weights/weights.h"
-#include "ulp/runtime/engine/context.h"
-#include "ulp/runtime/engine/engine.h"
-#include "ulp/runtime/plan/plan.h"
+#include "ulp/graph.h"
+#include "ulp/io.h"
+#include "ulp/lower.h"
+#include "ulp/models.h"
+#include "ulp/quant.h"
+#include "ulp/runtime.h"
 #include "ulp/version.h"
+
+#if __has_include("ulp/distill.h")
+#include "ulp/distill.h"
+#endif
+#if __has_include("ulp/exchange.h")
+#include "ulp/exchange.h"
+#endif
+#if __has_include("ulp/fp8.h")
+#include "ulp/fp8.h"
+#include "ulp/watch.h"
+#endif
+#if __has_include("ulp/memory.h")
+#include "ulp/memory.h"
+#endif
+#if __has_include("ulp/prune.h")
+#include "ulp/prune.h"
+#endif

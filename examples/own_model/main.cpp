@@ -3,7 +3,7 @@
 //   ulp train --init own_model.safetensors --data fashion-mnist --precision bf16 --epochs 3 --out trained.safetensors
 //   ulp quantize trained.safetensors --data fashion-mnist --out own_model.int8.ulp
 //   ulp bench trained.safetensors own_model.int8.ulp
-#include <ulp/app/model_file.h>
+#include <ulp/app.h>
 #include <ulp/ulp.h>
 
 #include "own_net.h"

@@ -4,7 +4,7 @@
 // which needs no LibTorch, without a file between.
 //   policy [ROUNDS]
 #include <torch/torch.h>
-#include <ulp/train/compile/compiled_step.h>
+#include <ulp/train.h>
 #include <ulp/ulp.h>
 
 #include <array>

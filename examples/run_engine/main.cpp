@@ -1,7 +1,6 @@
 // Runs an engine file on random input and prints the top class of each item:
 //   run_engine model.ulp [batch]
-#include <ulp/base/error.h>
-#include <ulp/runtime/engine/engine.h>
+#include <ulp/runtime.h>
 
 #include <algorithm>
 #include <chrono>

@@ -1,5 +1,5 @@
 // Writes a small classifier as an engine file, for the tests that run one: make_engine PATH
-#include <ulp/runtime/plan/plan.h>
+#include <ulp/runtime.h>
 
 #include <cstring>
 #include <iostream>

@@ -1,0 +1,36 @@
+// The public header of pruning: masks of single weights (unstructured), removal of channels, heads and neurons (structured),
+// and files of pruned weights.
+//
+//   ulp::prune::PrunedChannels small = ulp::prune::prune_channels(*captured, {.share = 0.3});
+#pragma once
+
+#include "ulp/prune/amount.h"
+#include "ulp/prune/masks/hold_masks.h"
+#include "ulp/prune/masks/masks.h"
+#include "ulp/prune/prune_recipe.h"
+#include "ulp/prune/pruner.h"
+#include "ulp/prune/schedule.h"
+#include "ulp/prune/scores/movement.h"
+#include "ulp/prune/scores/score.h"
+#include "ulp/prune/scores/sparsegpt.h"
+#include "ulp/prune/select.h"
+#include "ulp/prune/storage/accounting.h"
+#include "ulp/prune/storage/compressed_file.h"
+#include "ulp/prune/storage/deep_compression.h"
+#include "ulp/prune/storage/sharing/share_module.h"
+#include "ulp/prune/structured/activation_importance.h"
+#include "ulp/prune/structured/cut.h"
+#include "ulp/prune/structured/cut_recipe.h"
+#include "ulp/prune/structured/fold_constants.h"
+#include "ulp/prune/structured/groups.h"
+#include "ulp/prune/structured/importance.h"
+#include "ulp/prune/structured/insert.h"
+#include "ulp/prune/structured/latency_target.h"
+#include "ulp/prune/structured/prune_channels.h"
+#include "ulp/prune/structured/regularize.h"
+#include "ulp/prune/structured/reorder.h"
+#include "ulp/prune/structured/select.h"
+#include "ulp/prune/structured/shapley.h"
+#include "ulp/prune/structured/squared_gradients.h"
+#include "ulp/prune/structured/structure_file.h"
+#include "ulp/prune/structured/width_table.h"
