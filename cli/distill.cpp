@@ -68,6 +68,9 @@ app::StudentSource script_source(const std::string& name, const app::ModelSpec& 
 /// A reference network from the seed, or a network of a file as it is there.
 app::StudentSource source_of(const std::string& name, app::ModelSpec spec, uint64_t seed) {
   if (is_reference(name)) {
+    if (!models::is_classifier(name))
+      throw CLI::ValidationError(name +
+                                 " gives a class for each pixel, and the data has a label for each image");
     spec.name = name;
     return {name, [spec, seed] {
               torch::manual_seed(seed);

@@ -32,6 +32,7 @@
 #include "ulp/distributed/init.h"
 #include "ulp/io/tokenizer/tokenizer.h"
 #include "ulp/measure/memory_meter.h"
+#include "ulp/models/registry.h"
 #include "ulp/models/text_registry.h"
 #include "ulp/prune/masks/masks.h"
 #include "ulp/report/format.h"
@@ -79,6 +80,10 @@ bool can_take(const std::string& model, const app::ModelSpec& spec) {
 
 std::string choose_model(const TrainFlags& flags, const app::TaskData& data) {
   if (flags.model.empty()) return default_model(data.spec);
+  if (!models::is_classifier(flags.model))
+    throw CLI::ValidationError("--model " + flags.model + " gives a class for each pixel, and --data " +
+                               flags.data + " has a label for each " + data.unit + "; " +
+                               default_model(data.spec) + " takes it");
   if (can_take(flags.model, data.spec)) return flags.model;
   throw CLI::ValidationError("--model " + flags.model + " does not take the " + data.unit + "s of --data " +
                              flags.data + "; " + default_model(data.spec) + " does");

@@ -40,6 +40,23 @@ TEST(TrainFlags, EachPrecisionScalerAndKindOfMastersRuns) {
   }
 }
 
+TEST(TrainFlags, ASegmentationNetworkIsRefusedBeforeTraining) {
+  const Workshop shop;
+  shop.make_data("data");
+  expect_error(shop.ulp("train --model unet --data data"), 2, "--model unet gives a class for each pixel");
+  expect_error(shop.ulp("distill --exits layer1 --student unet --data data --out s.safetensors"), 2,
+               "unet gives a class for each pixel");
+}
+
+TEST(TrainFlags, LossesThatAreNotFiniteEndARunAfterSoManyInARow) {
+  const Workshop shop;
+  shop.make_data("data");
+  expect_error(shop.ulp(kAnyRate + "--lr 1e30 --warmup 0 --precision fp16 --max-skips 3"), 1,
+               "the last of 3 in a row");
+  expect_error(shop.ulp(kAnyRate + "--lr 1e30 --warmup 0"), 1, "expected a finite loss");
+  expect_error(shop.ulp(kAnyRate + "--max-skips 0"), 2, "--max-skips");
+}
+
 TEST(TrainFlags, AnFp8RecipeChoosesLayersAndBelongsToTheRun) {
   const Workshop shop;
   shop.make_data("data");

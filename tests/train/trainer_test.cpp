@@ -320,6 +320,48 @@ TEST(Trainer, ALossThatIsNotFiniteEndsTheRun) {
   EXPECT_TRUE(torch::equal(model->parameters()[0], before)) << "a step that failed changes nothing";
 }
 
+TEST(Trainer, LossScalingSkipsLossesThatAreNotFinite) {
+  const auto data = bars();
+  const auto model = small_model();
+  auto task = ulp::train::image_task(model, ulp::train::image_stream(data, {.batch = 16}));
+  int64_t runs = 0;
+  const auto overflows = [](int64_t run) { return run == 2 || run == 3 || run == 6; };
+  task.forward = [&, forward = task.forward](const ulp::train::TaskBatch& batch) {
+    const at::Tensor logits = forward(batch);
+    return overflows(runs++) ? logits * INFINITY : logits;
+  };
+  Trainer trainer(std::move(task),
+                  {.precision = "fp16", .batch = 16, .warmup = 0, .max_steps = 20, .max_skips = 3});
+  double scale = 65536;
+  for (int64_t step = 0; step < 8; ++step) {
+    const auto before = model->parameters()[0].detach().clone();
+    const auto info = trainer.step();
+    EXPECT_EQ(info.scale, scale) << step;
+    EXPECT_EQ(std::isfinite(info.loss), !overflows(step)) << step;
+    EXPECT_EQ(ulp::amp::is_skipped(info.result), overflows(step)) << step;
+    EXPECT_EQ(torch::equal(model->parameters()[0], before), overflows(step)) << step;
+    if (overflows(step)) scale /= 2;
+  }
+}
+
+TEST(Trainer, ManyLossesInARowThatAreNotFiniteEndARunWithLossScaling) {
+  const auto data = bars();
+  const auto model = small_model();
+  for (const int64_t most : {1, 4}) {
+    auto task = ulp::train::image_task(model, ulp::train::image_stream(data, {.batch = 16}));
+    task.forward = [forward = task.forward](const ulp::train::TaskBatch& batch) {
+      return forward(batch) * std::numeric_limits<float>::quiet_NaN();
+    };
+    Trainer trainer(std::move(task), {.precision = "fp16", .batch = 16, .max_skips = most});
+    const auto before = model->parameters()[0].detach().clone();
+    for (int64_t step = 0; step + 1 < most; ++step) EXPECT_TRUE(ulp::amp::is_skipped(trainer.step().result));
+    EXPECT_SAYS(
+        ulp::test::error_of([&] { trainer.step(); }),
+        "at step " + std::to_string(most - 1) + ", the last of " + std::to_string(most) + " in a row");
+    EXPECT_TRUE(torch::equal(model->parameters()[0], before));
+  }
+}
+
 /// A machine of two processors, all of which others take.
 ulp::amp::AdaptiveThreadsOptions busy_machine() {
   return {.most = 2, .window_seconds = 0, .probe = [usage = ulp::CpuUsage{.processors = 2}]() mutable {

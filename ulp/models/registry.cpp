@@ -80,6 +80,10 @@ std::shared_ptr<ImageModel> make_model(const std::string& name, const ModelOptio
   return found->second(options);
 }
 
+bool is_classifier(const std::string& name) {
+  return name != "unet";
+}
+
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
   for (const auto& [name, maker] : makers()) names.push_back(name);

@@ -41,6 +41,8 @@ class Stepper {
   void hold_masks(const torch::nn::Module& model);
 
   double scale() const { return scaler_.get_scale(); }
+  /// Whether losses are scaled: gradients that are not finite skip the step then.
+  bool scales() const { return scaler_.is_enabled(); }
   double learning_rate() const { return peak_rate_ * schedule_.factor(); }
   void zero_grad();
   /// Adds the gradients of loss / of to those that are there.

@@ -95,6 +95,13 @@ void TrainOptions::visit_fields(FieldVisitor& visitor) {
            .above_min = true,
            .absent = "null"},
           clip);
+  visitor(
+      {.name = "max_skips",
+       .help = "Loss scaling: steps in a row that are skipped for a loss that is not finite before the run "
+               "ends",
+       .min = 1,
+       .max = kLargestCount},
+      max_skips);
   visitor({.name = "learning_rate",
            .help = "Peak of the learning rate",
            .min = 0,
@@ -204,7 +211,9 @@ std::string TrainOptions::to_json() const {
   used.masters = master_weights();
   used.learning_rate = peak_rate();
   used.weight_decay = decay();
-  return fields_to_json(used).dump();
+  nlohmann::json json = fields_to_json(used);
+  json.erase("max_skips");  // says when a run ends, and nothing of what a continued one computes
+  return json.dump();
 }
 
 }  // namespace ulp::train

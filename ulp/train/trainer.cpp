@@ -147,6 +147,7 @@ struct Trainer::State {
   amp::AmaxReduction reduce_amaxes;
   std::shared_ptr<std::atomic<uint64_t>> draws;  // of the rounding of what stays; null: there is no plan
   int64_t next_step = 0;
+  int64_t skips = 0;        // steps in a row, up to the last one, whose loss was not finite
   bool had_shares = false;  // of the checkpoint that was resumed from
 
   State(Task task_in, const TrainOptions& options_in)
@@ -193,7 +194,7 @@ struct Trainer::State {
   /// Forward and backward of a batch; its loss.
   double learn(TaskBatch batch) {
     if (task.parted && task.parted->is_pipeline()) {
-      const auto guard = amp::autocast_for(precision, c10::kCPU);
+      const auto guard = amp::autocast_for(precision, batch.inputs.device().type());
       return task.parted->step(
           {amp::cast_input(precision, batch.inputs)}, batch.targets,
           [&](const at::Tensor& output, const at::Tensor& targets) {
@@ -210,7 +211,7 @@ struct Trainer::State {
     batch.inputs = amp::cast_input(precision, batch.inputs);
     at::Tensor output;
     {
-      const auto guard = amp::autocast_for(precision, c10::kCPU);
+      const auto guard = amp::autocast_for(precision, batch.inputs.device().type());
       output = shares_parameters() ? replica->forward(batch.inputs) : task.forward(batch);
     }
     return task.loss(output, batch);
@@ -234,6 +235,17 @@ struct Trainer::State {
     task.group->all_reduce(told).wait();
     info.loss = told[0].item<double>() / ranks();
     info.stop = told[1].item<double>() > 0;
+  }
+
+  /// Throws for a loss that is not finite, unless a scaler skips the step and there are not too many of them
+  /// in a row.
+  void judge_loss(const StepInfo& info) {
+    skips = std::isfinite(info.loss) ? 0 : skips + 1;
+    if (skips == 0 || (stepper.scales() && skips < options.max_skips)) return;
+    const std::string in_a_row =
+        stepper.scales() ? concatenate(", the last of ", skips, " in a row") : std::string();
+    fail("train.Trainer.step", "expected a finite loss, got ", info.loss, " at step ", info.step, in_a_row,
+         "; a smaller learning rate usually helps");
   }
 
   nlohmann::json config() const {
@@ -321,10 +333,7 @@ StepInfo Trainer::step() {
   info.loss = s.accumulate();
   s.agree(info);
   if (s.observer != nullptr) s.observer->gradients(*s.task.model, info.scale);
-  if (!std::isfinite(info.loss)) {
-    fail("train.Trainer.step", "expected a finite loss, got ", info.loss, " at step ", info.step,
-         "; a smaller learning rate usually helps");
-  }
+  s.judge_loss(info);
   const Update update = s.stepper.step();
   if (s.precision.fp8) fp8_training.functions(kTrainerWhere).update(*s.task.model, s.reduce_amaxes);
   info.result = update.result;

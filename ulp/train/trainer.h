@@ -16,7 +16,7 @@
 
 namespace ulp::train {
 
-/// What one step did.
+/// The result of one step.
 struct StepInfo {
   int64_t step = 0;  ///< from 0
   int64_t epoch = 0;
@@ -38,8 +38,8 @@ class ULP_API StepObserver {
   /// After the last backward, before anything is unscaled: the gradients are those of the loss times `scale`.
   virtual void gradients(const torch::nn::Module& model, double scale);
   virtual void end(const StepInfo& info);
-  /// What its next step depends on besides the model, by names: kept in checkpoints, and given back when a
-  /// run is resumed.
+  /// The state that its next step depends on besides the model, by names: kept in checkpoints, and given back
+  /// when a run is resumed.
   virtual io::NamedTensors state() const;
   /// Takes that up again, after model and optimizer have. Throws FileError for a state that is not of this
   /// observer.
@@ -63,8 +63,9 @@ class ULP_API Trainer {
   int64_t next_step() const;
   bool done() const { return next_step() >= total_steps(); }
   /// One step: forward and backward of `accumulate` batches, then the optimizer. A step that loss scaling
-  /// skipped does not advance the learning rate. Throws ulp::Error when the loss is not finite;
-  /// weights and optimizer are as before the step then. Calls amp::adapt_threads() first.
+  /// skipped does not advance the learning rate. Throws ulp::Error when the loss is not finite, with loss
+  /// scaling when it is the last of TrainOptions::max_skips such steps in a row; weights and optimizer are as
+  /// before the step then. Calls amp::adapt_threads() first.
   StepInfo step();
   /// To be called when the masks of a pruned graph (ulp::prune::set_mask) have changed since the trainer was
   /// made: pruned weights stay where they are. Throws ulp::Error where the graph had none then.
