@@ -20,16 +20,17 @@ namespace ulp::cli {
 
 namespace {
 
-/// --method, else what --structure is for, else the first.
-std::string method_of(const PruneFlags& flags) {
+/// --method, else what --structure, --keep or --sparsity is for, else the first.
+std::string method_of(const PruneFlags& flags, const std::optional<PruneGoal>& goal) {
   if (!flags.method.empty()) return flags.method;
-  return kMethods[flags.structure.empty() ? 0 : 1];
+  return kMethods[!flags.structure.empty() || (goal && goal->kept) ? 1 : 0];
 }
 
 /// --recipe, else the method's own; flags over both.
 app::PruneRecipe make_recipe(const PruneFlags& flags) {
+  const std::optional<PruneGoal> goal = flags.goal();
   app::PruneRecipe recipe =
-      flags.recipe.empty() ? recipe_of(method_of(flags)) : read_recipe<app::PruneRecipe>(flags.recipe);
+      flags.recipe.empty() ? recipe_of(method_of(flags, goal)) : read_recipe<app::PruneRecipe>(flags.recipe);
   const std::string method = recipe.cuts() ? kMethods[1] : kMethods[0];
   if (!flags.method.empty() && flags.method != method)
     throw CLI::ValidationError("--recipe", "is for --method " + method + ", got --method " + flags.method);
@@ -39,7 +40,7 @@ app::PruneRecipe make_recipe(const PruneFlags& flags) {
     if (!file.empty() && !recipe.cuts())
       throw CLI::ValidationError(flag, "is for --method channels, got --method weights");
   }
-  apply_target(flags.target, recipe);
+  if (goal) apply_goal(*goal, recipe);
   if (!flags.rewind.empty() && recipe.cuts())
     throw CLI::ValidationError("--rewind", "is for --method weights, got --method channels");
   as_usage([&] { recipe.validate(); });
@@ -101,8 +102,8 @@ app::PruneRun prune(const PruneFlags& flags, const PruneJob& job, const app::Pru
   request.finetune = flags.finetune;
   request.samples = flags.samples;
   request.sweep = flags.sweep;
-  request.sweep_only = !flags.sweep.empty() && flags.out.empty() && flags.target.empty() &&
-                       flags.recipe.empty() && flags.save_structure.empty() && !flags.finetune;
+  request.sweep_only = !flags.sweep.empty() && flags.out.empty() && !flags.goal() && flags.recipe.empty() &&
+                       flags.save_structure.empty() && !flags.finetune;
   request.latency = !flags.no_latency;
   request.threads = flags.threads;
   request.width_table = flags.width_table;
@@ -194,11 +195,10 @@ void add_prune(CLI::App& app) {
   auto flags = std::make_shared<PruneFlags>();
   CLI::App* command = add_command(
       app, "prune", "Take weights or channels out of a trained model, and show what that costs",
-      "  ulp prune model.safetensors --target sparsity=0.9 --finetune --out sparse.safetensors\n"
-      "  ulp prune model.safetensors --method channels --target macs=0.5 --finetune --epochs 2 "
-      "--out small.safetensors\n"
+      "  ulp prune model.safetensors --sparsity 0.9 --finetune --out sparse.safetensors\n"
+      "  ulp prune model.safetensors --keep macs=0.5 --finetune --epochs 2 --out small.safetensors\n"
       "  ulp prune model.safetensors --score taylor --sweep 0.5,0.2,0.1 --report .\n"
-      "  ulp prune model.safetensors --target sparsity=0.9 --rewind lr --rounds 5 --out ticket.safetensors\n"
+      "  ulp prune model.safetensors --sparsity 0.9 --rewind lr --rounds 5 --out ticket.safetensors\n"
       "  ulp prune model.safetensors --pattern n_m --n 2 --m 4 --out sparse.safetensors\n",
       *flags);
   say_threads_follow(*command);

@@ -3,6 +3,8 @@
 #include <charconv>
 #include <map>
 
+#include "cli/help_groups.h"
+
 namespace ulp::cli {
 
 namespace {
@@ -16,6 +18,33 @@ void add_prune_recipe_options(CLI::App& command, RecipeFlags& flags) {
               [&](FieldVisitor& visit) { recipe.visit_fields(visit); },
               {"pattern", "amount", "schedule", "training"});
   }
+}
+
+/// The order of the help: what most runs say first.
+void group_prune_help(CLI::App& command) {
+  group_help(
+      command,
+      {{"Main flags",
+        {"--method", "--sparsity", "--keep", "--score", "--pattern", "--criterion", "--data", "--finetune",
+         "--epochs", "--out"}},
+       {"Data", {"--samples", "--test", "--shape", "--size", "--network", "--normalize"}},
+       {"Single weights (--method weights)",
+        {"--scope",        "--n",           "--m",         "--reorder", "--block-rows",     "--block-columns",
+         "--unit-score",   "--fraction",    "--count",     "--of",      "--floor",          "--parameters",
+         "--score-rounds", "--movement-lr", "--threshold", "--penalty", "--prune-schedule", "--begin",
+         "--end",          "--frequency",   "--initial"}},
+       {"Channels (--method channels)",
+        {"--unit-scope", "--cap", "--round-to", "--normalization", "--permutations", "--measured-widths",
+         "--width-table", "--steps", "--regularizer", "--lambda", "--growth", "--inexact", "--structure"}},
+       {"Both methods", {"--recipe", "--target", "--skip", "--prune-seed", "--sweep"}},
+       {"Lottery tickets", {"--rewind", "--rewind-step", "--rounds", "--tickets"}},
+       {"Training (--finetune)",
+        {"--batch", "--lr", "--optimizer", "--momentum", "--weight-decay", "--schedule", "--warmup",
+         "--max-steps", "--accumulate", "--precision", "--loss", "--seed", "--augment"}},
+       {"Processes and threads", {"--threads"}},
+       {"Output",
+        {"--report", "--save-recipe", "--save-structure", "--no-latency", "--checkpoint",
+         "--checkpoint-every", "--resume", "--verbose", "--json", "--help"}}});
 }
 
 }  // namespace
@@ -56,33 +85,58 @@ app::PruneRecipe recipe_of(const std::string& method) {
   return {.recipe = prune::Recipe{}};
 }
 
-void apply_target(const std::string& target, app::PruneRecipe& recipe) {
-  if (target.empty()) return;
-  const size_t equals = target.find('=');
-  const std::string what = target.substr(0, equals),
-                    text = equals == std::string::npos ? "" : target.substr(equals + 1);
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool number = error == std::errc() && end == text.data() + text.size() && value > 0 && value <= 1;
-  const bool known = what == "sparsity" || from_word<prune::Measure>(what);
-  if (!number || !known) {
-    throw CLI::ValidationError(
-        "--target",
-        "expected macs=SHARE, parameters=SHARE, bytes=SHARE, latency=SHARE or sparsity=SHARE with "
-        "a share in (0, 1], got " +
-            target);
-  }
-  if (recipe.cuts() == (what == "sparsity")) {
-    throw CLI::ValidationError(
-        "--target", recipe.cuts()
-                        ? "expected macs, parameters, bytes or latency with --method channels, got " + target
-                        : "expected sparsity with --method weights, got " + target);
+namespace {
+
+/// The share behind `flag`; `text` is the number, and `given` all that was given.
+double read_share(const std::string& flag, const std::string& text, const std::string& given,
+                  const std::string& expected) {
+  double share = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
+  if (error == std::errc() && end == text.data() + text.size() && share > 0 && share <= 1) return share;
+  throw CLI::ValidationError(flag, "expected " + expected + "a share in (0, 1], got " + given);
+}
+
+/// Reads "macs=0.5" behind --keep; behind --target "sparsity=0.9", too.
+PruneGoal read_measured_goal(const std::string& flag, const std::string& text) {
+  const bool old = flag == "--target";
+  const std::string expected = std::string("macs=SHARE, parameters=SHARE, bytes=SHARE") +
+                               (old ? ", latency=SHARE or sparsity=SHARE" : " or latency=SHARE") + " with ";
+  const size_t equals = text.find('=');
+  const std::string what = text.substr(0, equals),
+                    number = equals == std::string::npos ? "" : text.substr(equals + 1);
+  const bool sparsity = old && what == "sparsity";
+  const auto kept = from_word<prune::Measure>(what);
+  const double share = read_share(flag, sparsity || kept ? number : "", text, expected);
+  PruneGoal goal{.given = flag + ' ' + text, .kept = std::nullopt, .share = share};
+  if (!sparsity) goal.kept = *kept;
+  return goal;
+}
+
+}  // namespace
+
+std::optional<PruneGoal> PruneFlags::goal() const {
+  if (int{!sparsity.empty()} + int{!keep.empty()} + int{!target.empty()} > 1)
+    throw CLI::ValidationError("--sparsity, --keep and --target exclude each other");
+  if (!sparsity.empty())
+    return PruneGoal{.given = "--sparsity " + sparsity,
+                     .kept = std::nullopt,
+                     .share = read_share("--sparsity", sparsity, sparsity, "")};
+  if (!keep.empty()) return read_measured_goal("--keep", keep);
+  if (!target.empty()) return read_measured_goal("--target", target);
+  return std::nullopt;
+}
+
+void apply_goal(const PruneGoal& goal, app::PruneRecipe& recipe) {
+  if (recipe.cuts() != goal.kept.has_value()) {
+    throw CLI::ValidationError(recipe.cuts()
+                                   ? "--method channels expected --keep macs=SHARE, got " + goal.given
+                                   : "--method weights expected --sparsity SHARE, got " + goal.given);
   }
   if (auto* cut = std::get_if<prune::CutRecipe>(&recipe.recipe)) {
-    cut->measure = *from_word<prune::Measure>(what);
-    cut->share = value;
+    cut->measure = *goal.kept;
+    cut->share = goal.share;
   } else {
-    std::get<prune::Recipe>(recipe.recipe).amount = prune::Amount::share(value, prune::AmountOf::all);
+    std::get<prune::Recipe>(recipe.recipe).amount = prune::Amount::share(goal.share, prune::AmountOf::all);
   }
 }
 
@@ -92,9 +146,9 @@ void PruneFlags::check() const {
   for (const double kept : sweep) {
     if (!(kept > 0 && kept <= 1)) throw CLI::ValidationError("--sweep", "expected shares in (0, 1]");
   }
-  if (!structure.empty() && (!target.empty() || !sweep.empty()))
-    throw CLI::ValidationError("--structure",
-                               "says what is left: expected no --target and no --sweep with it");
+  if (!structure.empty() && (goal() || !sweep.empty()))
+    throw CLI::ValidationError(
+        "--structure", "says what is left: expected no --keep, --sparsity, --target or --sweep with it");
   check_rewinding(*this);
   checkpointing.check();
   if (checkpointing.given() && !finetune)
@@ -120,10 +174,15 @@ void add_prune_flags(CLI::App& command, PruneFlags& flags) {
                   "neurons are cut out")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kMethods), std::end(kMethods))))
       ->default_str("the recipe's, else weights");
-  command.add_option(
-      "--target", flags.target,
-      "sparsity=0.9 (weights): the share that is pruned; macs=0.5, parameters=0.5, bytes=0.5 or "
-      "latency=0.5 (channels): the share that is left");
+  command.add_option("--sparsity", flags.sparsity, "Single weights: share of them that become zero")
+      ->type_name("SHARE");
+  command
+      .add_option("--keep", flags.keep,
+                  "Channels (implies --method channels): share of the multiplications (macs), parameters, "
+                  "bytes or measured latency of the engine that is left, as macs=0.5")
+      ->type_name("MEASURE=SHARE");
+  command.add_option("--target", flags.target,
+                     "Deprecated: sparsity=0.9 is --sparsity 0.9, macs=0.5 is --keep macs=0.5");
   command.add_option("--width-table", flags.width_table,
                      "File of --measured-widths: read, or measured and written where there is none");
   command.add_option("--structure", flags.structure,
@@ -161,6 +220,7 @@ void add_prune_flags(CLI::App& command, PruneFlags& flags) {
   command.add_flag("-v,--verbose", flags.verbose, "Show each layer, and what was not pruned and why");
   add_prune_recipe_options(command, flags.fields);
   flags.shape.add_to(command);
+  group_prune_help(command);
 }
 
 }  // namespace ulp::cli

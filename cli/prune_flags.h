@@ -15,8 +15,16 @@
 
 namespace ulp::cli {
 
+/// How far to prune: --sparsity, --keep or --target.
+struct PruneGoal {
+  std::string given;                   ///< the flag with its value, for messages
+  std::optional<prune::Measure> kept;  ///< --keep: what `share` counts; nothing: weights that become zeros
+  double share = 0;                    ///< of what is kept, or of the zeros
+};
+
 struct PruneFlags : CommonFlags {
-  std::string model, out, recipe, report, save_recipe, target, width_table;
+  std::string model, out, recipe, report, save_recipe, width_table;
+  std::string sparsity, keep, target;  ///< as given; `target` is how earlier versions spell the other two
   std::string structure, save_structure;
   std::string method;  ///< empty: what the recipe is for
   std::string data = "fashion-mnist";
@@ -29,6 +37,9 @@ struct PruneFlags : CommonFlags {
   RecipeFlags fields{"--method"};  ///< of each method's recipe
   ScriptShape shape;
 
+  /// Nothing where the recipe says it. Throws CLI::ValidationError for a text that is no goal, and for
+  /// several flags.
+  std::optional<PruneGoal> goal() const;
   /// Finds what is wrong before hours of work; throws CLI errors for combinations of flags that make no sense.
   void check() const;
   /// --rewind and what goes with it; nothing without. `rounds` is the recipe's.
@@ -42,8 +53,7 @@ inline constexpr const char* kMethods[] = {"weights", "channels"};
 /// The default recipe of a method.
 app::PruneRecipe recipe_of(const std::string& method);
 
-/// Puts "macs=0.5", "parameters=0.4" or "sparsity=0.9" into the recipe. Throws CLI::ValidationError for another text, and for
-/// a target that is not the recipe's kind.
-void apply_target(const std::string& target, app::PruneRecipe& recipe);
+/// Puts the goal into the recipe. Throws CLI::ValidationError where it is for the other method.
+void apply_goal(const PruneGoal& goal, app::PruneRecipe& recipe);
 
 }  // namespace ulp::cli

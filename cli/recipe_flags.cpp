@@ -11,16 +11,16 @@ namespace ulp::cli {
 /// Adds a flag for each field that it visits.
 class RecipeFlagAdder final : public FieldVisitor {
  public:
-  RecipeFlagAdder(RecipeFlags& flags, CLI::Option_group& group, const std::string& list,
+  RecipeFlagAdder(RecipeFlags& flags, CLI::App& command, const std::string& title, const std::string& list,
                   const std::vector<std::string>& open, nlohmann::json::json_pointer path)
-      : flags_(flags), group_(group), list_(list), open_(open), path_(std::move(path)) {}
+      : flags_(flags), command_(command), title_(title), list_(list), open_(open), path_(std::move(path)) {}
 
  protected:
   void on(const FieldInfo& info, bool& value) override {
     RecipeFlags::Flag* flag = start(info, value);
     if (flag == nullptr) return;
     const std::string off = value ? ",!--no-" + flag->name.substr(2) : "";
-    flag->option = group_.add_flag(flag->name + off, std::get<bool>(flag->value), info.help);
+    flag->option = command_.add_flag(flag->name + off, std::get<bool>(flag->value), info.help)->group(title_);
   }
   void on(const FieldInfo& info, int64_t& value) override { number(info, value); }
   void on(const FieldInfo& info, uint64_t& value) override { number(info, value); }
@@ -40,7 +40,7 @@ class RecipeFlagAdder final : public FieldVisitor {
   }
   void on_group(const FieldInfo& info, const GroupField& field) override {
     if (std::ranges::find(open_, info.name) == open_.end()) return;
-    RecipeFlagAdder inner(flags_, group_, list_, open_, path_ / info.name);
+    RecipeFlagAdder inner(flags_, command_, title_, list_, open_, path_ / info.name);
     field.fields(inner);
   }
   /// An absent one has no flag: there is no default to show.
@@ -72,7 +72,7 @@ class RecipeFlagAdder final : public FieldVisitor {
   CLI::Option* plain(const FieldInfo& info, const Value& value) {
     RecipeFlags::Flag* flag = start(info, value);
     if (flag == nullptr) return nullptr;
-    flag->option = group_.add_option(flag->name, std::get<Value>(flag->value), info.help);
+    flag->option = command_.add_option(flag->name, std::get<Value>(flag->value), info.help)->group(title_);
     if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
       flag->option->default_str(CLI::detail::join(value, ","));
     } else {
@@ -88,7 +88,8 @@ class RecipeFlagAdder final : public FieldVisitor {
   }
 
   RecipeFlags& flags_;
-  CLI::Option_group& group_;
+  CLI::App& command_;
+  const std::string& title_;
   const std::string& list_;
   const std::vector<std::string>& open_;
   nlohmann::json::json_pointer path_;
@@ -96,8 +97,7 @@ class RecipeFlagAdder final : public FieldVisitor {
 
 void RecipeFlags::add(CLI::App& command, const std::string& list, const std::string& title,
                       FunctionRef<void(FieldVisitor&)> fields, const std::vector<std::string>& open) {
-  CLI::Option_group* group = command.add_option_group(list, title);
-  RecipeFlagAdder adder(*this, *group, list, open, nlohmann::json::json_pointer());
+  RecipeFlagAdder adder(*this, command, title, list, open, nlohmann::json::json_pointer());
   fields(adder);
 }
 

@@ -20,8 +20,8 @@ class RecipeFlags {
  public:
   /// `chooser` is the flag that says which list is used, for messages.
   explicit RecipeFlags(const char* chooser = "--mode") : chooser_(chooser) {}
-  /// Adds the flags of a list to the command, in a group of this title. Fields of the groups in `open` are
-  /// taken, too; other groups, lists and fields with a JSON form of their own have no flags.
+  /// Adds the flags of a list to the command; the help has them under this title. Fields of the groups in
+  /// `open` are taken, too; other groups, lists and fields with a JSON form of their own have no flags.
   void add(CLI::App& command, const std::string& list, const std::string& title,
            FunctionRef<void(FieldVisitor&)> fields, const std::vector<std::string>& open = {});
 

@@ -4,6 +4,7 @@
 
 #include "cli/field_flags.h"
 #include "cli/fp8_recipe_file.h"
+#include "cli/help_groups.h"
 #include "cli/memory_plan_flags.h"
 #include "cli/model_flags.h"
 #include "ulp/base/byte_size.h"
@@ -61,6 +62,31 @@ void add_files(CLI::App& command, TrainFlags& flags) {
                    "Weights of --init that are zero stay zero, as `ulp prune` left them");
   add_fp8_recipe_flag(command, flags.fp8_recipe);
   flags.checkpointing.add_to(command);
+}
+
+/// The order of the help: what most runs say first.
+void group_train_help(CLI::App& command) {
+  group_help(
+      command,
+      {{"Main flags",
+        {"--data", "--model", "--precision", "--epochs", "--batch", "--optimizer", "--lr", "--out",
+         "--checkpoint", "--resume"}},
+       {"Data", {"--length", "--tokenizer", "--augment", "--seed"}},
+       {"Model", {"--init", "--prune", "--keep-zeros"}},
+       {"Optimization",
+        {"--max-steps", "--accumulate", "--clip", "--schedule", "--warmup", "--momentum", "--weight-decay"}},
+       {"Precision",
+        {"--masters", "--moments", "--fp32-moments", "--scaler", "--init-scale", "--growth-interval",
+         "--max-skips", "--fp8-recipe"}},
+       {"Memory",
+        {"--memory-budget", "--checkpoint-activations", "--activations", "--activation-masks",
+         "--offload-activations", "--offload-optimizer", "--offload-folder"}},
+       {"Processes and threads",
+        {"--threads", "--parallel", "--zero", "--reduce", "--bucket-mib", "--micro-batches",
+         "--pipeline-schedule", "--stage-memory", "--checkpoint-shares"}},
+       {"Output",
+        {"--checkpoint-every", "--watch", "--watch-format", "--watch-every", "--report", "--json",
+         "--help"}}});
 }
 
 }  // namespace
@@ -178,6 +204,7 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
       "--checkpoint");
   add_watch_options(command, flags);
   add_files(command, flags);
+  group_train_help(command);
 }
 
 }  // namespace ulp::cli

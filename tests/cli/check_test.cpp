@@ -34,7 +34,7 @@ class Check : public ulp::test::WithLeNet5 {
   static void SetUpTestSuite() {
     WithLeNet5::SetUpTestSuite();
     const Outcome cut = shop_->ulp(
-        "prune m.safetensors --data data --method channels --target macs=0.6 --samples 32 --test 0 "
+        "prune m.safetensors --data data --method channels --keep macs=0.6 --samples 32 --test 0 "
         "--no-latency --out "
         "cut.safetensors");
     ASSERT_EQ(cut.code, 0) << cut.err;
@@ -114,7 +114,7 @@ TEST_F(Check, FilesOfSaveGraphAreModelsOfEveryCommand) {
   expect_done("quantize graph.safetensors --data data --samples 32 --test 0 --out gq.ulp");
   expect_done("quantize graph.safetensors --data data --mode dynamic --test 0 --out gd.ulp");
   expect_done(
-      "prune graph.safetensors --data data --target sparsity=0.5 --test 0 --no-latency --out gp.safetensors");
+      "prune graph.safetensors --data data --sparsity 0.5 --test 0 --no-latency --out gp.safetensors");
   expect_done("train --init graph.safetensors --data data --max-steps 2 --batch 16 --out gt.safetensors");
   expect_done(
       "distill m.safetensors --student graph.safetensors --data data --no-latency --max-steps 2 --batch 16 "

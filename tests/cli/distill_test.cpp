@@ -211,9 +211,8 @@ TEST_F(Distill, AStudentStartsFromItsTeacher) {
 TEST_F(Distill, CompressedNetworksLearnFromWhatTheyWere) {
   const std::string learns = " --data data --max-steps 4 --batch 16 --threads 1 --test 16 ";
   const std::string losses = "--loss kd:T=4,alpha=0.5 --loss crd:0.1,dim=8,negatives=20@fc2 ";
-  for (const char* command :
-       {"quantize m.safetensors --mode qat --out %.ulp ",
-        "prune m.safetensors --target sparsity=0.5 --finetune --no-latency --out %.st "}) {
+  for (const char* command : {"quantize m.safetensors --mode qat --out %.ulp ",
+                              "prune m.safetensors --sparsity 0.5 --finetune --no-latency --out %.st "}) {
     std::vector<std::string> made;
     for (const char* name : {"first", "second"}) {
       std::string run = command;
@@ -224,7 +223,7 @@ TEST_F(Distill, CompressedNetworksLearnFromWhatTheyWere) {
     }
     EXPECT_TRUE(made[0] == made[1]) << command;
   }
-  expect_error(shop_->ulp("prune m.safetensors --target sparsity=0.5 --loss kd --out x.st --data data"), 1,
+  expect_error(shop_->ulp("prune m.safetensors --sparsity 0.5 --loss kd --out x.st --data data"), 1,
                "training");
 }
 

@@ -254,7 +254,7 @@ TEST_F(Export, BadInputIsOneLine) {
   expect_error(shop_->ulp("export m.safetensors --to tflite --integer-io --out x.tflite"), 2,
                "--integer-io: is for models whose activations are codes");
   expect_error(shop_->ulp("export m.safetensors --to safetensors --out m.safetensors"), 2, "another file");
-  expect_error(shop_->ulp("prune m.safetensors --target sparsity=0.5 --data data --out p.ONNX"), 2,
+  expect_error(shop_->ulp("prune m.safetensors --sparsity 0.5 --data data --out p.ONNX"), 2,
                "writes .safetensors");
   expect_error(shop_->ulp("train --model mlp --data data --out t.ulp"), 2, "writes .safetensors");
   expect_error(shop_->ulp("distill m.safetensors --student mlp --data data --out d.pt"), 2,

@@ -136,14 +136,14 @@ void end_pruning_at_many_moments(const std::string& how) {
 
 TEST(Interrupt, PrunedWeightsThatLearnFromTheDenseNetworkContinueToTheSameBytes) {
   end_pruning_at_many_moments(
-      "--score movement --target sparsity=0.8 --prune-schedule cubic --begin 2 --end 14 --frequency 3 "
+      "--score movement --sparsity 0.8 --prune-schedule cubic --begin 2 --end 14 --frequency 3 "
       "--max-steps "
       "20");
 }
 
 TEST(Interrupt, CutChannelsThatLearnFromTheDenseNetworkContinueToTheSameBytes) {
   end_pruning_at_many_moments(
-      "--method channels --target macs=0.5 --steps 2 --regularizer growing --lambda 0.01 --growth 0.01 "
+      "--method channels --keep macs=0.5 --steps 2 --regularizer growing --lambda 0.01 --growth 0.01 "
       "--max-steps 25");
 }
 

@@ -24,7 +24,7 @@ TEST(OwnModel, TheToolTrainsCompressesAndRunsIt) {
       "train --init own_model.safetensors --data data --precision bf16 --epochs 2 --lr 0.05 --batch 32 "
       "--threads 1 --out t.safetensors");
   expect_done("quantize t.safetensors --data data --samples 64 --test 0 --threads 1 --out q.ulp");
-  expect_done("prune t.safetensors --target sparsity=0.5 --data data --out p.safetensors");
+  expect_done("prune t.safetensors --sparsity 0.5 --data data --out p.safetensors");
   expect_done("lower t.safetensors --out f.ulp");
   expect_done("export t.safetensors --out t.onnx");
   for (const char* file : {"t.safetensors", "f.ulp", "q.ulp", "p.safetensors", "t.onnx"}) {

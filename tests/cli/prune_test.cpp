@@ -33,8 +33,7 @@ class Prune : public WithLeNet5 {
 };
 
 TEST_F(Prune, WeightsBecomeZerosAndStayAsManyAsAsked) {
-  const json result =
-      result_of("--target sparsity=0.8 --finetune --epochs 2 --batch 16 --out sparse.safetensors");
+  const json result = result_of("--sparsity 0.8 --finetune --epochs 2 --batch 16 --out sparse.safetensors");
   const json states = result["states"];
   ASSERT_EQ(states.size(), 3U);
   EXPECT_EQ(states[0]["model"], "dense");
@@ -64,8 +63,8 @@ TEST_F(Prune, WeightsBecomeZerosAndStayAsManyAsAsked) {
 }
 
 TEST_F(Prune, ChannelsAreCutAndTheRestRunsEverywhere) {
-  const json result = result_of(
-      "--method channels --target macs=0.5 --finetune --epochs 2 --batch 16 --out small.safetensors");
+  const json result =
+      result_of("--method channels --keep macs=0.5 --finetune --epochs 2 --batch 16 --out small.safetensors");
   const json states = result["states"];
   ASSERT_EQ(states.size(), 3U);
   EXPECT_LE(states[2]["MACs [M]"].get<double>(), 0.5001 * states[0]["MACs [M]"].get<double>());
@@ -76,7 +75,7 @@ TEST_F(Prune, ChannelsAreCutAndTheRestRunsEverywhere) {
   EXPECT_EQ(shop_->ulp("quantize small.safetensors --data data --samples 64 --test 50 --out q.ulp").code, 0);
   // And again from there.
   const Outcome more = shop_->ulp(
-      "prune small.safetensors --data data --method channels --target parameters=0.5 --no-latency --out "
+      "prune small.safetensors --data data --method channels --keep parameters=0.5 --no-latency --out "
       "less.safetensors");
   EXPECT_EQ(more.code, 0) << more.err;
 }
@@ -108,6 +107,18 @@ TEST_F(Prune, TrainingPrunesByARecipeAndIsResumed) {
   expect_error(shop_->ulp("train --data data --prune cut.json"), 3, "one of channels");
 }
 
+TEST_F(Prune, TargetIsAnotherNameOfSparsityAndKeep) {
+  for (const auto& [now, before] : {std::pair("--sparsity 0.75", "--target sparsity=0.75"),
+                                    {"--keep macs=0.6", "--target macs=0.6"},
+                                    {"--method channels --keep parameters=0.6", "--target parameters=0.6"}}) {
+    ASSERT_EQ(prune(std::string(now) + " --test 0 --out now.safetensors").code, 0) << now;
+    ASSERT_EQ(prune(std::string(before) + " --test 0 --out before.safetensors").code, 0) << before;
+    EXPECT_EQ(ulp::test::read_file(*shop_ / "now.safetensors"),
+              ulp::test::read_file(*shop_ / "before.safetensors"))
+        << now;
+  }
+}
+
 TEST_F(Prune, ASweepNeedsNoFile) {
   const json result = result_of("--sweep 0.5,0.1 --score taylor");
   ASSERT_EQ(result["sweep"].size(), 2U);
@@ -117,7 +128,7 @@ TEST_F(Prune, ASweepNeedsNoFile) {
 
 TEST_F(Prune, AReportAndARecipeSayWhatWasDone) {
   const Outcome outcome =
-      prune("--method channels --target macs=0.6 --report report --save-recipe r.json --out a.safetensors");
+      prune("--method channels --keep macs=0.6 --report report --save-recipe r.json --out a.safetensors");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(read_file(*shop_ / "report/report.html").find("What is left of each layer"), std::string::npos);
   const json recipe = json::parse(read_file(*shop_ / "r.json"));
@@ -130,8 +141,7 @@ TEST_F(Prune, AReportAndARecipeSayWhatWasDone) {
 
 TEST_F(Prune, AStructureIsCutAgain) {
   ASSERT_EQ(
-      prune("--method channels --target bytes=0.5 --steps 2 --save-structure s.json --out a.safetensors")
-          .code,
+      prune("--method channels --keep bytes=0.5 --steps 2 --save-structure s.json --out a.safetensors").code,
       0);
   const json structure = json::parse(read_file(*shop_ / "s.json"));
   EXPECT_EQ(structure["type"], "ulp.prune.Structure");
@@ -141,7 +151,7 @@ TEST_F(Prune, AStructureIsCutAgain) {
             0);
   expect_error(shop_->ulp("prune mlp.safetensors --data data --structure s.json --out x.safetensors"), 3,
                "conv1");
-  expect_error(prune("--structure s.json --target macs=0.5 --out x.safetensors"), 2, "no --target");
+  expect_error(prune("--structure s.json --keep macs=0.5 --out x.safetensors"), 2, "no --keep");
   expect_error(prune("--structure s.json --method weights --out x.safetensors"), 2,
                "is for --method channels");
   expect_error(prune("--structure none.json --out x.safetensors"), 3, "none.json");
@@ -150,7 +160,7 @@ TEST_F(Prune, AStructureIsCutAgain) {
 TEST_F(Prune, UnitsAreScoredByWhatTheyDoOnData) {
   for (const char* criterion : {"taylor", "apoz", "activation", "shapley --permutations 1"}) {
     const json states =
-        result_of(std::string("--method channels --target macs=0.7 --out c.safetensors --criterion ") +
+        result_of(std::string("--method channels --keep macs=0.7 --out c.safetensors --criterion ") +
                   criterion)["states"];
     EXPECT_LE(states[1]["MACs [M]"].get<double>(), 0.7001 * states[0]["MACs [M]"].get<double>());
   }
@@ -158,7 +168,7 @@ TEST_F(Prune, UnitsAreScoredByWhatTheyDoOnData) {
 
 TEST_F(Prune, APenaltyMakesUnitsSmallBeforeTheyAreCut) {
   const json states = result_of(
-      "--method channels --target macs=0.5 --regularizer group_lasso --lambda 0.01 --finetune "
+      "--method channels --keep macs=0.5 --regularizer group_lasso --lambda 0.01 --finetune "
       "--max-steps 8 "
       "--batch 16 --out p.safetensors")["states"];
   ASSERT_EQ(states.size(), 4U);
@@ -182,7 +192,7 @@ double zeros_of(const Workshop& shop, const std::string& file) {
 }
 
 TEST_F(Prune, ZerosStayInTrainingAndInQuantizationAwareTraining) {
-  ASSERT_EQ(prune("--target sparsity=0.8 --out zeros.safetensors").code, 0);
+  ASSERT_EQ(prune("--sparsity 0.8 --out zeros.safetensors").code, 0);
   const double zeros = zeros_of(*shop_, "zeros.safetensors");
   const std::string train = "train --init zeros.safetensors --data data --max-steps 4 --batch 16 ";
   ASSERT_EQ(shop_->ulp(train + "--keep-zeros --out kept.safetensors").code, 0);
@@ -223,8 +233,7 @@ TEST_F(Prune, TestSamplesAreAsManyAsAsked) {
 }
 
 TEST_F(Prune, ACheckpointIsOfItsRecipeAlone) {
-  const std::string run =
-      "--target sparsity=0.5 --finetune --max-steps 2 --batch 16 --checkpoint p.ckpt --resume ";
+  const std::string run = "--sparsity 0.5 --finetune --max-steps 2 --batch 16 --checkpoint p.ckpt --resume ";
   ASSERT_EQ(prune(run + "--out p.safetensors").code, 0);
   const Outcome again = prune(run + "--out again.safetensors");
   ASSERT_EQ(again.code, 0) << again.err;
@@ -243,7 +252,7 @@ TEST_F(Prune, ACheckpointIsOfItsRecipeAlone) {
 
 TEST_F(Prune, LotteryTicketsGoBackAndTrainAgain) {
   const std::string args =
-      "--rewind weights --rewind-step 2 --rounds 2 --target sparsity=0.75 --epochs 1 --batch 16 --tickets "
+      "--rewind weights --rewind-step 2 --rounds 2 --sparsity 0.75 --epochs 1 --batch 16 --tickets "
       "rounds "
       "--out ticket.safetensors";
   const json result = result_of(args);
@@ -259,7 +268,7 @@ TEST_F(Prune, LotteryTicketsGoBackAndTrainAgain) {
   result_of(args);
   EXPECT_EQ(read_file(*shop_ / "ticket.safetensors"), ticket);
   const Outcome other = prune(
-      "--rewind weights --rewind-step 3 --rounds 2 --target sparsity=0.75 --epochs 1 --batch 16 "
+      "--rewind weights --rewind-step 3 --rounds 2 --sparsity 0.75 --epochs 1 --batch 16 "
       "--tickets rounds --out other.safetensors");
   EXPECT_EQ(other.code, 1);
   EXPECT_NE(other.err.find("got those of another one"), std::string::npos) << other.err;
@@ -289,14 +298,22 @@ TEST_F(Prune, LotteryTicketsAreRefusedBesideWhatDoesNotFit) {
 
 TEST_F(Prune, BadInputIsOneLine) {
   expect_error(prune(""), 2, "--out");
-  expect_error(prune("--out x.safetensors --target macs=0.5"), 2, "expected sparsity with --method weights");
-  expect_error(prune("--out x.safetensors --method channels --target sparsity=0.5"), 2,
-               "expected macs, parameters, bytes or latency");
-  expect_error(prune("--out x.safetensors --target sparsity=2"), 2, "share in (0, 1]");
+  expect_error(prune("--out x.safetensors --method weights --keep macs=0.5"), 2,
+               "--method weights expected --sparsity SHARE, got --keep macs=0.5");
+  expect_error(prune("--out x.safetensors --method channels --sparsity 0.5"), 2,
+               "--method channels expected --keep macs=SHARE, got --sparsity 0.5");
+  expect_error(prune("--out x.safetensors --target macs=0.5 --method weights"), 2, "got --target macs=0.5");
+  for (const char* wrong : {"--sparsity 2", "--sparsity 0", "--sparsity nan", "--sparsity half",
+                            "--sparsity 0.5x", "--keep macs=2", "--keep macs", "--keep sparsity=0.5",
+                            "--keep latency=", "--target sparsity=2", "--target weights=0.5"})
+    expect_error(prune(std::string("--out x.safetensors ") + wrong), 2, "share in (0, 1]");
+  for (const char* several : {"--sparsity 0.5 --keep macs=0.5", "--sparsity 0.5 --target sparsity=0.5",
+                              "--keep macs=0.5 --target macs=0.5"})
+    expect_error(prune(std::string("--out x.safetensors ") + several), 2, "exclude each other");
   expect_error(prune("--out x.safetensors --method channels --score taylor"), 2, "is for --method weights");
   expect_error(prune("--out x.safetensors --skip nothing"), 1, "which matches none");
   expect_error(prune("--out x.safetensors --method channels --skip nothing"), 1, "which matches none");
-  expect_error(prune("--out x.safetensors --method channels --target macs=0.000001"), 1, "closest");
+  expect_error(prune("--out x.safetensors --method channels --keep macs=0.000001"), 1, "closest");
   expect_error(prune("--out x.safetensors --recipe none.json"), 3, "none.json");
   write_file(*shop_ / "bad.json", R"({"type": "ulp.prune.Recipe", "version": 1, "colour": 3})");
   expect_error(prune("--out x.safetensors --recipe bad.json"), 3, "colour");

@@ -109,7 +109,7 @@ TEST_F(SeveralInputs, AreQuantizedByTheirOwnData) {
 
 TEST_F(SeveralInputs, ArePrunedWithAndWithoutData) {
   const std::string common =
-      "prune two.onnx --no-latency --method channels --target parameters=0.5 --out p.safetensors ";
+      "prune two.onnx --no-latency --method channels --keep parameters=0.5 --out p.safetensors ";
   const json by_weights = json::parse(done(common + "--criterion l1 --test 0 --json").out);
   EXPECT_LE(by_weights["states"][1]["parameters"].get<double>(),
             0.5 * by_weights["states"][0]["parameters"].get<double>());
@@ -117,7 +117,7 @@ TEST_F(SeveralInputs, ArePrunedWithAndWithoutData) {
   EXPECT_EQ(by_data["states"].size(), 2U);
   EXPECT_EQ(json::parse(done("run p.safetensors --random --json").out).size(), 2U);
   done("lower p.safetensors --out p.ulp");
-  done("prune two.onnx --no-latency --score wanda --target sparsity=0.5 --data two.npz --out s.safetensors");
+  done("prune two.onnx --no-latency --score wanda --sparsity 0.5 --data two.npz --out s.safetensors");
 }
 
 TEST_F(SeveralInputs, AreRefusedByNameWhereTheirDataIsNotEnough) {
@@ -135,11 +135,10 @@ TEST_F(SeveralInputs, AreRefusedByNameWhereTheirDataIsNotEnough) {
   expect_error(shop_.ulp("quantize two.onnx --data types.npz --out x.ulp"), 3,
                "expected 'left' of a type that Float");
   expect_error(shop_.ulp("quantize two.onnx --data two.npz --mode qat --out x.ulp"), 2, "have no labels");
-  expect_error(
-      shop_.ulp("prune two.onnx --data two.npz --finetune --target sparsity=0.5 --out x.safetensors"), 2,
-      "have no labels");
-  expect_error(shop_.ulp("prune two.onnx --target sparsity=0.5 --out x.safetensors"), 3, "--data FILE.npz");
-  expect_error(shop_.ulp("prune two.onnx --no-latency --score taylor --data two.npz --target sparsity=0.5 "
+  expect_error(shop_.ulp("prune two.onnx --data two.npz --finetune --sparsity 0.5 --out x.safetensors"), 2,
+               "have no labels");
+  expect_error(shop_.ulp("prune two.onnx --sparsity 0.5 --out x.safetensors"), 3, "--data FILE.npz");
+  expect_error(shop_.ulp("prune two.onnx --no-latency --score taylor --data two.npz --sparsity 0.5 "
                          "--out x.safetensors"),
                1, "expected data to compute the scores with, got none");
   for (const char* file : {"x.ulp", "x.safetensors"})

@@ -49,14 +49,15 @@ int64_t bytes_of(double mib) {
 
 void DataParallelOptions::visit_fields(FieldVisitor& visitor) {
   visitor({.name = "zero",
-           .help = "Several processes: what of the training state each keeps a share of alone (1: masters "
-                   "and moments, 2: "
-                   "gradients, too, 3: and parameters)"},
+           .help = "Several processes, ZeRO stage: shard optimizer state (1), gradients (2), parameters (3) "
+                   "across processes"},
           zero);
-  visitor({.name = "reduce_type", .help = "Several processes: what gradients are sent as", .flag = "reduce"},
+  visitor({.name = "reduce_type",
+           .help = "Several processes: data type of the gradients that are exchanged",
+           .flag = "reduce"},
           reduce_type);
   visitor({.name = "bucket_mib",
-           .help = "Several processes: MiB of gradients that travel together",
+           .help = "Several processes: MiB of gradients in one bucket",
            .min = 0,
            .max = kMib,
            .above_min = true},

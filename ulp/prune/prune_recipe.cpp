@@ -92,7 +92,7 @@ Selection Recipe::selection_at(int64_t step) const {
 void Recipe::visit_fields(FieldVisitor& visit) {
   visit({"score", "What makes a weight worth keeping"}, score);
   visit({"pattern", "What is pruned together"}, pattern);
-  visit({"scope", "Among which weights the least are found"}, scope);
+  visit({"scope", "Ranking scope: what the score of a weight is compared with"}, scope);
   visit({"amount", "How much is pruned"}, amount);
   visit({"floor", "global: least share of each layer that is kept", 0, 1}, floor);
   visit({"overrides", "Amounts of some parameters, which are pruned by themselves"}, overrides,

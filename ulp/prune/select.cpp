@@ -174,7 +174,7 @@ void Pattern::visit_fields(FieldVisitor& visit) {
       reorder);
   visit({"block_rows", "blocks: outputs", 1}, block_rows);
   visit({"block_columns", "blocks: inputs", 1}, block_columns);
-  visit({"unit_score", "How the scores of a block, row or column make one"}, unit_score);
+  visit({"unit_score", "Reduction of the scores of a block, row or column to one"}, unit_score);
 }
 
 void Pattern::validate() const {

@@ -114,10 +114,10 @@ template <>
 struct ulp::Words<ulp::amp::MasterWeights> {
   using enum amp::MasterWeights;
   static constexpr std::array<Word<amp::MasterWeights>, 4> list = {
-      {{fp32, "fp32", "a copy"},
-       {split, "split", "the low halves"},
-       {stochastic, "stochastic", "rounding at random"},
-       {kahan, "kahan", "what rounding lost"}}};
+      {{fp32, "fp32", "fp32 copy"},
+       {split, "split", "bf16 weight plus the low 16 bits of the fp32 master"},
+       {stochastic, "stochastic", "no master, stochastic rounding"},
+       {kahan, "kahan", "bf16 weight plus a bf16 compensation term"}}};
 };
 
 template <>

@@ -65,10 +65,10 @@ void CutRecipe::visit_fields(FieldVisitor& visit) {
          .max = 1,
          .below_max = true},
         cap);
-  visit({.name = "round_to", .help = "Widths are multiples of it", .min = 1, .max = 1024}, round_to);
+  visit({.name = "round_to", .help = "Widths are multiples of this number", .min = 1, .max = 1024}, round_to);
   visit({.name = "measured_widths", .help = "Widths are rounded to those that cost no more on this machine"},
         measured_widths);
-  visit({.name = "measure", .help = "What is to become smaller", .flag = ""}, measure);
+  visit({.name = "measure", .help = "Size that is reduced", .flag = ""}, measure);
   visit({.name = "share", .help = "What is left of it", .min = 0, .max = 1, .above_min = true, .flag = ""},
         share);
   visit({.name = "steps",
@@ -76,8 +76,7 @@ void CutRecipe::visit_fields(FieldVisitor& visit) {
          .min = 1,
          .max = 1000},
         steps);
-  visit({.name = "regularizer",
-         .help = "What draws the weights of unimportant units to zero before the first cut"},
+  visit({.name = "regularizer", .help = "Sparsity regularizer of the training before the first cut"},
         regularizer);
   visit(
       {.name = "lambda", .help = "Strength of the regularizer; 0: none. The authors: 1e-5 to 5e-4", .min = 0},
