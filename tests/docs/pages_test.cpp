@@ -63,6 +63,19 @@ TEST(Pages, EveryBlockOfCodeIsCompiledOrSaysWhyNot) {
   EXPECT_GE(samples, 10);
 }
 
+/// Headers in folders below ulp/ may move: what programs include is directly in it.
+TEST(Pages, SamplesIncludeTheHeadersOfRooms) {
+  static const std::regex pattern(R"(#include [<"](ulp/[^>"]+)[>"])");
+  int includes = 0;
+  for_each_page([&](const Page& page) {
+    for_each_match(page, pattern, [&](const std::smatch& match, const std::string& where) {
+      ++includes;
+      EXPECT_EQ(match[1].str().find('/', 4), std::string::npos) << where << ": " << match[1];
+    });
+  });
+  EXPECT_GT(includes, 50);
+}
+
 /// A heading's name in links, as GitHub makes it: lower case, '-' for spaces, letters, digits, '-' and '_' only.
 std::string anchor_of(const std::string& heading) {
   std::string anchor;
