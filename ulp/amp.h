@@ -1,4 +1,5 @@
-// The public header of automatic mixed precision: autocast, loss scaling, the fused optimizer, learning-rate schedules.
+// The public header of automatic mixed precision: autocast, loss scaling, the fused optimizer, products by oneDNN,
+// learning-rate schedules.
 // Training in fp8 and int8 is in ulp/fp8.h, the numerics watch in ulp/watch.h.
 #pragma once
 
@@ -14,6 +15,7 @@
 #include "ulp/amp/optimizer/schedule_rule.h"
 #include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/amp/optimizer/update_rule.h"
+#include "ulp/amp/products/onednn_products.h"
 #include "ulp/amp/scaling/grad_scaler.h"
 #include "ulp/amp/scaling/make_scaler.h"
 #include "ulp/amp/scaling/scale_policy.h"
