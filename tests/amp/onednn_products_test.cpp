@@ -50,8 +50,12 @@ std::vector<at::Tensor> layouts_of(const at::Tensor& x) {
 TEST_F(OneDnnProductsTest, AreRightInEveryLayout) {
   torch::manual_seed(1);
   const OneDnnProducts products;
-  for (const auto& [m, k, n] :
-       {ProductCase{256, 128, 128}, {4, 1024, 1024}, {2100, 1, 2000}, {130, 257, 131}, {2048, 2048, 1}}) {
+  for (const auto& [m, k, n] : {ProductCase{256, 128, 128},
+                                {4, 1024, 1024},
+                                {2100, 3, 2000},
+                                {512, 2, 512},
+                                {130, 257, 131},
+                                {2048, 2048, 1}}) {
     const at::Tensor a = at::randn({m, k}), b = at::randn({k, n}), bias = at::randn({n});
     const std::vector<at::Tensor> lefts = layouts_of(a), rights = layouts_of(b);
     for (size_t i = 0; i < lefts.size(); ++i) {
@@ -111,6 +115,7 @@ TEST_F(OneDnnProductsTest, LeaveAllElseToLibTorch) {
   const at::Tensor a = at::randn({256, 256}), b = at::randn({256, 256}), bias = at::randn({256});
   const auto others = [&] {
     return std::vector<at::Tensor>{at::mm(a.narrow(0, 0, 8), b),
+                                   at::mm(at::ones({2100, 1}), at::ones({1, 2000})),
                                    at::mm(a.to(at::kDouble), b.to(at::kDouble)),
                                    at::mm(a.to(at::kBFloat16), b.to(at::kBFloat16)),
                                    at::addmm(bias, a, b, 0.5, 1),

@@ -22,8 +22,9 @@ namespace {
 
 using at::Tensor;
 
-/// Below it the time of the call counts as much as the product: measured, bench/notes/onednn-products.md.
-constexpr int64_t kLeastOperations = 8'000'000;
+// Below them the time of the call counts as much as the product: measured, bench/notes/onednn-products.md.
+constexpr double kLeastOperations = 8e6;
+constexpr double kLeastResults = 512 * 512;  ///< of short sums, for which MKL takes several times as long
 
 /// y = x weight^T + bias.
 using LinearPointwise = Tensor(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
@@ -50,11 +51,15 @@ bool is_plain_matrix(const Tensor& x) {
   return x.dim() == 2 && x.layout() == c10::kStrided && x.scalar_type() == at::kFloat && x.is_cpu();
 }
 
+/// m x k times k x n.
+bool is_large(double m, double k, double n) {
+  return k >= 2 && (2 * m * k * n >= kLeastOperations || m * n >= kLeastResults);
+}
+
 bool is_taken(const Tensor& a, const Tensor& b) {
-  return is_plain_matrix(a) && is_plain_matrix(b) && a.size(1) == b.size(0) && a.size(1) > 0 &&
-         2.0 * static_cast<double>(a.size(0)) * static_cast<double>(a.size(1)) *
-                 static_cast<double>(b.size(1)) >=
-             static_cast<double>(kLeastOperations);
+  return is_plain_matrix(a) && is_plain_matrix(b) && a.size(1) == b.size(0) &&
+         is_large(static_cast<double>(a.size(0)), static_cast<double>(a.size(1)),
+                  static_cast<double>(b.size(1)));
 }
 
 /// The second operand as oneDNN's weight [n, k], which lies row by row or column by column.
