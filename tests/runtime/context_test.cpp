@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <thread>
 
@@ -63,6 +64,32 @@ TEST(Contexts, OnePoolServesSeveral) {
   other.join();
   EXPECT_EQ(got, expected);
   EXPECT_EQ(context.threads(), 2);
+}
+
+/// Two workers on one thread, which remember how many tasks they were given.
+class TwoInTurn final : public Parallel {
+ public:
+  int workers() const override { return 2; }
+  void run(int64_t tasks, FunctionRef<void(int64_t, int)> task) const override {
+    largest = std::max(largest, tasks);
+    for (int64_t i = 0; i < tasks; ++i) task(i, static_cast<int>(i % 2));
+  }
+  mutable int64_t largest = 0;
+};
+
+TEST(Contexts, LargeBatchesHaveTwoSlicesForEachWorker) {
+  Builder b(Numbers::f32);
+  b.output(b.linear(b.input({kBatch, 4}), 4));
+  Engine alone(b.plan, {.threads = 1});
+  const TwoInTurn two;
+  Context context(alone, {.parallel = &two});
+  const std::vector<std::pair<int64_t, int64_t>> slices_of_batch = {{8, 2}, {14, 2}, {16, 4}, {64, 4}};
+  for (const auto& [batch, slices] : slices_of_batch) {
+    const std::vector<Bytes> inputs = make_inputs(b.plan, batch, 1);
+    two.largest = 0;
+    EXPECT_EQ(run_context(alone, context, batch, inputs), run_engine(alone, batch, inputs)) << batch;
+    EXPECT_EQ(two.largest, slices) << batch;
+  }
 }
 
 TEST(Contexts, AContextOutlivesItsEngine) {

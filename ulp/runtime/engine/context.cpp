@@ -104,10 +104,13 @@ struct Context::State {
     return program().items_are_independent() && batch >= kItemsToSlice * parallel->workers();
   }
 
-  /// Items that a region must hold for this batch; grows with the batch.
+  /// Items that a region must hold for this batch; grows with the batch. Where slices stay large enough there
+  /// are two for each worker, so that one whose core others use does not hold half of the work.
   int64_t slice_capacity(int64_t batch) const {
-    const int64_t workers = parallel->workers();
-    return std::min(sized->largest_slice, (batch + workers - 1) / workers);
+    constexpr int64_t kWhole = 2 * kItemsToSlice - 1;
+    const int64_t workers = parallel->workers(), share = (batch + workers - 1) / workers;
+    const int64_t wanted = workers == 1 || share <= kWhole ? share : std::max(kWhole, (share + 1) / 2);
+    return std::min(sized->largest_slice, wanted);
   }
 
   /// Makes sure of the memory for run() with this batch, which was checked, or a smaller one.
