@@ -3,12 +3,14 @@
 //
 //   engine_bench load FILE [TURNS]
 //   engine_bench decode FILE [TOKENS]
+//   engine_bench rate FILE [BATCH] [THREADS] [SECONDS] [CALLERS]
 //
 // `load` takes a process of its own for each turn, so that none finds memory of another, and prints medians: the time up to
 // the engine, the time up to its first result for one item, resident memory then and at most, and both beside the constants
 // and the arena. `decode` writes TOKENS tokens one by one behind the first half of the longest text (an engine that continues,
 // as `ulp lower --continued` writes it) and prints the best and the median time of one, and what share of the time would do to
-// read the packed constants at the speed of memory.
+// read the packed constants at the speed of memory. `rate` runs a batch again and again, on inputs of zeros: what a
+// process gets beside others (bench/shared_engines.sh). Each of its callers is a thread with an engine of its own.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,7 +18,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fstream>
+#include <future>
 #include <string>
 #include <vector>
 
@@ -150,6 +154,49 @@ int decode(const char* file, int tokens) {
   return 0;
 }
 
+double processor_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+/// Runs the engine again and again until then; the seconds of each run.
+std::vector<double> run_until(Engine& engine, int64_t batch, double end) {
+  Buffers buffers(engine, batch);
+  std::vector<double> times;
+  for (double last = seconds(); last < end;) {
+    engine.run(batch, buffers.inputs, buffers.outputs);
+    const double now = seconds();
+    times.push_back(now - last);
+    last = now;
+  }
+  return times;
+}
+
+int rate(const char* file, int64_t batch, int threads, double span, int callers) {
+  std::vector<Engine> engines;
+  for (int i = 0; i < callers; ++i) {
+    engines.emplace_back(std::filesystem::path(file), EngineOptions{.threads = threads});
+    run_until(engines.back(), batch, seconds() + 1e-3);
+  }
+  const double begin = seconds(), used = processor_seconds();
+  std::vector<std::future<std::vector<double>>> all;
+  for (Engine& engine : engines)
+    all.push_back(std::async(std::launch::async, [&] { return run_until(engine, batch, begin + span); }));
+  std::vector<double> times;
+  for (auto& one : all) {
+    const std::vector<double> of_caller = one.get();
+    times.insert(times.end(), of_caller.begin(), of_caller.end());
+  }
+  const double end = seconds(), cost = processor_seconds() - used, runs = static_cast<double>(times.size());
+  std::sort(times.begin(), times.end());
+  double sum = 0;
+  for (const double time : times) sum += time;
+  std::printf("%.3f ms in the median, %.3f on average, %.4f of processors, %.2f runs/s\n",
+              times[times.size() / 2] * 1e3, sum / runs * 1e3, cost / runs * 1e3, runs / (end - begin));
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -158,9 +205,15 @@ int main(int argc, char** argv) {
   try {
     if (command == "load") return load(argv[2], count > 0 ? count : 9);
     if (command == "decode") return decode(argv[2], count > 0 ? count : 200);
+    if (command == "rate")
+      return rate(argv[2], std::max(count, 1), argc > 4 ? std::atoi(argv[4]) : 0,
+                  argc > 5 ? std::atof(argv[5]) : 3, argc > 6 ? std::max(std::atoi(argv[6]), 1) : 1);
   } catch (const std::exception& error) {
     return std::fprintf(stderr, "engine_bench: %s\n", error.what()), 1;
   }
-  std::fputs("engine_bench load FILE [TURNS] | decode FILE [TOKENS]\n", stderr);
+  std::fputs(
+      "engine_bench load FILE [TURNS] | decode FILE [TOKENS] | rate FILE [BATCH] [THREADS] [SECONDS] "
+      "[CALLERS]\n",
+      stderr);
   return 2;
 }
