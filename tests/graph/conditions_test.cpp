@@ -1,6 +1,7 @@
 // Numbers that forward reads of buffers and does what they say, and where in the model a refusal is.
 #include "ulp/graph/conditions.h"
 
+#include "error_of.h"
 #include "same.h"
 #include "ulp/graph/graph_module.h"
 
@@ -116,6 +117,57 @@ TEST(Conditions, NumbersThatAreComputedFromBuffersAreFollowedToo) {
   EXPECT_TRUE(torch::equal(graph->forward(x), model.forward(x)));
   model.sizes.fill_(1);
   EXPECT_ERROR(graph->forward(x), "expected 'sizes'");
+}
+
+/// A schedule that train mode alone looks at, and a flag of eval mode.
+TEST(Conditions, CountInTheModeThatReadsThem) {
+  struct Scheduled : nn::Module {
+    at::Tensor phase = register_buffer("phase", torch::tensor(1));
+    at::Tensor calibrated = register_buffer("calibrated", torch::tensor(true));
+    at::Tensor forward(const at::Tensor& x) {
+      if (is_training()) return phase.item<int64_t>() == 1 ? x * 2 : x * 3;
+      return calibrated.item<bool>() ? x + 1 : x;
+    }
+  } model;
+  const auto graph = ulp::capture(model, {torch::randn({2, 4})});
+  const at::Tensor x = torch::randn({3, 4});
+  const auto runs = [&](bool training) {
+    graph->train(training);
+    model.train(training);
+    try {
+      return torch::equal(graph->forward(x), model.forward(x)) ? "equal" : "other";
+    } catch (const Error& error) {
+      return training
+                 ? (test::contains(error.what(), "'phase'") && test::contains(error.what(), "in train mode")
+                        ? "phase"
+                        : "refused")
+                 : (test::contains(error.what(), "'calibrated'") ? "calibrated" : "refused");
+    }
+  };
+  EXPECT_STREQ(runs(false), "equal");
+  EXPECT_STREQ(runs(true), "equal");
+  model.phase.fill_(2);
+  EXPECT_STREQ(runs(false), "equal");
+  EXPECT_STREQ(runs(true), "phase");
+  EXPECT_NO_THROW(graph::check_conditions(graph->graph(), "test.case"));
+  model.phase.fill_(1);
+  model.calibrated.fill_(false);
+  EXPECT_STREQ(runs(false), "calibrated");
+  EXPECT_STREQ(runs(true), "equal");
+  EXPECT_ERROR(graph::check_conditions(graph->graph(), "test.case"), "'calibrated'");
+}
+
+TEST(Conditions, OfBothModesCountInBoth) {
+  struct Flagged : nn::Module {
+    at::Tensor ready = register_buffer("ready", torch::tensor(true));
+    at::Tensor forward(const at::Tensor& x) { return ready.item<bool>() ? x * 2 : x; }
+  } model;
+  const auto graph = ulp::capture(model, {torch::randn({2, 4})});
+  model.ready.fill_(false);
+  for (const bool training : {false, true}) {
+    graph->train(training);
+    EXPECT_ERROR(graph->forward(torch::randn({3, 4})), "expected 'ready'");
+  }
 }
 
 /// Each sum has two ways back to the input.

@@ -226,17 +226,27 @@ void take_gradients(Graph& graph) {
 /// The numbers of buffers that the model read are those of the graph as long as the buffers hold them.
 void keep_conditions(Graph& graph, const Runs& runs, const Subject& subject,
                      std::vector<std::string>& notes) {
-  std::set<size_t> conditions;
-  for (const std::vector<Run>* mode : {&runs.eval, &runs.train}) {
-    for (const Run& run : *mode)
-      conditions.insert(run.resolved.conditions.begin(), run.resolved.conditions.end());
-  }
-  for (const size_t index : conditions) {
+  const auto read_by = [](const std::vector<Run>& mode) {
+    std::set<size_t> read;
+    for (const Run& run : mode) read.insert(run.resolved.conditions.begin(), run.resolved.conditions.end());
+    return read;
+  };
+  const std::set<size_t> eval = read_by(runs.eval), train = read_by(runs.train);
+  std::set<size_t> all = eval;
+  all.insert(train.begin(), train.end());
+  for (const size_t index : all) {
     const auto& [name, attribute] = subject.attributes[index];
-    graph.set_attribute(condition_of(name), {Attribute::Kind::constant, attribute.tensor.detach().clone()});
-    notes.push_back(
-        "forward reads numbers of '" + name +
-        "' and does what they say: the graph does the same, and refuses to run once they are others");
+    const ReadIn modes = !train.contains(index) ? ReadIn::eval
+                         : eval.contains(index) ? ReadIn::both
+                                                : ReadIn::train;
+    graph.set_attribute(condition_of(name, modes),
+                        {Attribute::Kind::constant, attribute.tensor.detach().clone()});
+    const std::string where = modes == ReadIn::both   ? ""
+                              : modes == ReadIn::eval ? " in eval mode"
+                                                      : " in train mode";
+    notes.push_back("forward reads numbers of '" + name + "'" + where +
+                    " and does what they say: the graph does the same, and refuses to run" + where +
+                    " once they are others");
   }
 }
 

@@ -273,7 +273,7 @@ c10::IValue Program::run(const std::vector<at::Tensor>& inputs, bool training) c
 
 c10::IValue Program::run(const std::vector<at::Tensor>& inputs, bool training, const Steps& steps) const {
   if (!recording())
-    check_conditions(conditions_, "graph.run");  // capture itself compares the graph with the model
+    check_conditions(conditions_, training, "graph.run");  // capture itself compares the graph with the model
   Frame frame;
   frame.sizes = check_inputs(inputs);
   frame.training = training;

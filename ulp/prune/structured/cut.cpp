@@ -66,8 +66,8 @@ void cut_attributes(Graph& graph, const Tracker& tracker, const Survivors& left,
     graph.set_attribute(name, {attribute.kind, tensor});
   }
   for (const graph::Condition& one : graph::conditions_of(graph))
-    graph.set_attribute(graph::condition_of(one.buffer),
-                        {Attribute::Kind::constant, one.now.detach().clone()});
+    graph.set_attribute(graph::condition_of(one.buffer, one.modes),
+                        {Attribute::Kind::constant, cut_tensor(one.held, kept[one.buffer]).detach().clone()});
 }
 
 void check_left(const Node& node, const Axis& axis, const Survivors& left) {
