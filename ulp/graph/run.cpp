@@ -210,6 +210,7 @@ Trace trace(const Subject& subject, const std::vector<at::Tensor>& inputs, const
       Recorder recorder(result, device,
                         {.read = [&](const at::Tensor& tensor) { restorer.before_read(tensor); },
                          .write = [&](const at::Tensor& tensor) { restorer.before_write(tensor); }});
+      ++*subject.runs;
       result.result = subject.forward(result.inputs);
     }
     hooks.refuse_new();

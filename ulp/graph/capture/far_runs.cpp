@@ -20,6 +20,9 @@ namespace {
 
 using c10::IValue;
 
+/// A capture of many calls makes at most so many forward passes, but where one finds something: the most telling sizes.
+constexpr size_t kManyCalls = 256, kMostRuns = 10;
+
 constexpr size_t kOneSampleMore = 1;  ///< the run in eval mode that the first one in train mode stands beside
 
 /// The value with a tensor of one element in the place of each that is defined; lists and tuples stay what
@@ -168,11 +171,16 @@ class FarRuns {
         inputs_(inputs),
         trains_(trains),
         runs_(runs),
-        built_(std::move(near)) {}
+        built_(std::move(near)),
+        few_runs_(runs.eval[0].trace.calls.size() > kManyCalls) {}
 
   Built run() {
-    for (const std::vector<FarPoint>& list : far_points(subject_, open_, runs_)) {
+    std::vector<std::vector<FarPoint>> lists = far_points(subject_, open_, runs_);
+    // Many samples tell more than one.
+    if (few_runs_ && open_.example[0] > 0 && lists.size() > 1) std::swap(lists[0], lists[1]);
+    for (const std::vector<FarPoint>& list : lists) {
       for (const FarPoint& point : list) {
+        if (few_runs_ && *subject_.runs >= kMostRuns) break;
         if (try_at(point)) break;
       }
     }
@@ -185,7 +193,11 @@ class FarRuns {
   bool try_at(const FarPoint& point) {
     std::optional<Trace> eval = ran(point.sizes, false), train;
     if (!eval) return false;
-    if (trains_ && (point.small || runs_.train.size() > 1)) train = ran(point.sizes, true);
+    const bool in_train_mode = trains_ && (point.small || runs_.train.size() > 1);
+    // Numbers of train mode that are those of eval mode are looked at once.
+    const bool enough = few_runs_ && (*subject_.runs >= kMostRuns || (trained_ && runs_.train.size() == 1));
+    if (in_train_mode && !enough) train = ran(point.sizes, true);
+    trained_ = trained_ || train;
     const size_t evals = runs_.eval.size(), trains = runs_.train.size();
     try {
       add(std::move(*eval), runs_.eval, runs_.eval[0]);
@@ -267,6 +279,8 @@ class FarRuns {
   Runs& runs_;
   Built built_;
   std::vector<std::pair<std::vector<int64_t>, Error>> bent_;
+  const bool few_runs_;
+  bool trained_ = false;  ///< at some far sizes
 };
 
 }  // namespace

@@ -103,6 +103,7 @@ struct Subject {
   /// What custom autograd functions call is recorded as if LibTorch differentiated it; check_gradients() has to
   /// follow.
   bool differentiates_custom = false;
+  std::shared_ptr<size_t> runs = std::make_shared<size_t>(0);  ///< forward passes that trace() has made
 };
 
 /// How a model is run.
