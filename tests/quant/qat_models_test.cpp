@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(All, QatModels,
                                          QatCase{"resnet20", BatchNormFolding::exact, true},
                                          QatCase{"mobilenet_v2", BatchNormFolding::fast, true},
                                          QatCase{"shufflenet_v2_x1_0", BatchNormFolding::exact, true},
-                                         QatCase{"unet", BatchNormFolding::fast, false}),
+                                         QatCase{"unet", BatchNormFolding::fast, true}),
                          [](const auto& info) { return info.param.model; });
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "ulp/graph/fusion/activation_of.h"
 #include "ulp/graph/passes/rewrite.h"
+#include "ulp/graph/passes/transposed_phases.h"
 
 namespace ulp::graph {
 
@@ -99,6 +100,38 @@ at::Tensor phases_of(const at::Tensor& weight, const std::vector<Axis>& axes, in
   return all.reshape(sizes);
 }
 
+}  // namespace
+
+TransposedPhases::TransposedPhases(const at::Tensor& weight, const std::vector<int64_t>& stride,
+                                   const std::vector<int64_t>& padding,
+                                   const std::vector<int64_t>& output_padding,
+                                   const std::vector<int64_t>& dilation, int64_t groups) {
+  std::vector<Axis> axes;
+  for (size_t i = 0; i < stride.size(); ++i) {
+    axes.emplace_back(weight.size(static_cast<int64_t>(i) + 2), stride[i], padding[i], output_padding[i],
+                      dilation[i]);
+  }
+  strides = each(axes, &Axis::stride);
+  reach = each(axes, &Axis::reach);
+  crops = each(axes, &Axis::crop);
+  more = each(axes, &Axis::more);
+  const at::Tensor numbers = at::arange(1, weight.numel() + 1, at::kLong).view(weight.sizes());
+  const at::Tensor found = phases_of(numbers, axes, groups);
+  sizes = found.sizes().vec();
+  taps = at::where(found == 0, at::full({}, weight.numel(), at::kLong), found - 1);
+}
+
+int64_t TransposedPhases::phases() const {
+  return product(strides);
+}
+
+at::Tensor TransposedPhases::weight_of(const at::Tensor& weight) const {
+  const at::Tensor numbers = at::cat({weight.reshape({-1}), at::zeros({1}, weight.options())});
+  return numbers.index_select(0, taps.view({-1}).to(weight.device())).view(sizes);
+}
+
+namespace {
+
 Argument ints(std::vector<int64_t> values) {
   return c10::IValue(std::move(values));
 }
@@ -106,30 +139,29 @@ Argument one(int64_t value) {
   return c10::IValue(value);
 }
 
-std::optional<TensorMeta> phase_meta(const Node& node, const std::vector<Axis>& axes, const Value* weight) {
+std::optional<TensorMeta> phase_meta(const Node& node, const TransposedPhases& made, const Value* weight) {
   const auto& in = node.arg("input").value->meta;
   if (!in) return std::nullopt;
   TensorMeta meta = *in;
   meta.sizes[1] = {0, 1, weight->meta->sizes[0].offset};
-  for (size_t d = 0; d < axes.size(); ++d) meta.sizes[d + 2].offset += axes[d].more;
+  for (size_t d = 0; d < made.more.size(); ++d) meta.sizes[d + 2].offset += made.more[d];
   meta.channels_last = false;
   return meta;
 }
 
 /// Puts the parts of the channels side by side: makes the node what ends that.
-void join_phases(Graph& graph, Node& node, Value* parts, const std::vector<Axis>& axes) {
-  if (axes.size() == 2) {
-    return graph.retarget(
-        &node, "ulp::depth_to_space",
-        {parts, one(axes[0].stride), one(axes[1].stride), one(axes[0].crop), one(axes[1].crop)});
+void join_phases(Graph& graph, Node& node, Value* parts, const TransposedPhases& made) {
+  const std::vector<int64_t>&strides = made.strides, &crops = made.crops;
+  if (strides.size() == 2) {
+    return graph.retarget(&node, "ulp::depth_to_space",
+                          {parts, one(strides[0]), one(strides[1]), one(crops[0]), one(crops[1])});
   }
   const auto call = [&](const char* op, std::vector<Argument> args) {
     Node* made = graph.call(op, std::move(args), &node);
     made->scope = node.scope;
     return made->output();
   };
-  const auto n = static_cast<int64_t>(axes.size());
-  const std::vector<int64_t> strides = each(axes, &Axis::stride);
+  const auto n = static_cast<int64_t>(strides.size());
   std::vector<Argument> split = {parts->meta->sizes[0]}, joined = split;
   std::vector<int64_t> order = {0, n + 1};
   for (const int64_t stride : strides) split.emplace_back(one(stride));
@@ -144,8 +176,7 @@ void join_phases(Graph& graph, Node& node, Value* parts, const std::vector<Axis>
   Value* apart = call("aten::reshape", {parts, Argument::list(split)});
   Value* x = call("aten::reshape", {call("aten::permute", {apart, ints(order)}), Argument::list(joined)});
   for (int64_t d = 0; d < n; ++d) {
-    const auto& [size, crop] =
-        std::pair(joined[static_cast<size_t>(d) + 2], axes[static_cast<size_t>(d)].crop);
+    const auto& [size, crop] = std::pair(joined[static_cast<size_t>(d) + 2], crops[static_cast<size_t>(d)]);
     if (crop > 0) x = call("aten::narrow", {x, one(d + 2), one(0), one(size.literal.toInt() - crop)});
   }
   graph.retarget(&node, "aten::alias", {x});
@@ -164,40 +195,38 @@ std::string rewrite_transposed(Graph& graph, Node& node) {
   const auto groups = integer(node.arg("groups"));
   if (rank(node.arg("input")) != weight.dim() || !stride || !padding || !out_padding || !dilation || !groups)
     return "its input is not known to be images, or its numbers are computed";
-  std::vector<Axis> axes;
   for (size_t i = 0; i < dims; ++i) {
-    axes.emplace_back(weight.size(static_cast<int64_t>(i) + 2), spread(*stride, dims)[i],
-                      spread(*padding, dims)[i], spread(*out_padding, dims)[i], spread(*dilation, dims)[i]);
     const SizeExpr& size = node.arg("input").value->meta->sizes[i + 2];
     if (dims != 2 && !size.constant()) return "its input is of no fixed size";
   }
+  const TransposedPhases made(weight, spread(*stride, dims), spread(*padding, dims),
+                              spread(*out_padding, dims), spread(*dilation, dims), *groups);
   const std::string name = node.arg("weight").value->producer->target();
   const std::string path = name.substr(0, name.rfind('.') + 1) + "phases.";
-  Value* phases = store_parameter(graph, path + "weight", phases_of(weight, axes, *groups));
+  Value* phases = store_parameter(graph, path + "weight", made.weight_of(weight.detach()));
   Argument shift = c10::IValue();
   if (bias.defined()) {
-    shift = store_parameter(graph, path + "bias", bias.detach().repeat({product(each(axes, &Axis::stride))}));
+    shift = store_parameter(graph, path + "bias", bias.detach().repeat({made.phases()}));
   }
   const Argument ones = ints(std::vector<int64_t>(dims, 1));
-  Node* conv =
-      graph.call("aten::conv" + std::to_string(dims) + "d",
-                 {node.arg("input"), phases, shift, ones, ints(each(axes, &Axis::reach)), ones, one(1)},
-                 &node, node.name() + "_conv");
+  Node* conv = graph.call("aten::conv" + std::to_string(dims) + "d",
+                          {node.arg("input"), phases, shift, ones, ints(made.reach), ones, one(1)}, &node,
+                          node.name() + kPhasesSuffix);
   conv->scope = node.scope;
-  conv->output()->meta = phase_meta(node, axes, phases);
+  conv->output()->meta = phase_meta(node, made, phases);
   Node* last = &node;
   Value* parts = conv->output();
   // What acts on each element by itself can come first, so that it becomes part of the convolution's step.
   if (Node* next = sole_user(graph, node); next && clamp_bounds(*next)) {
     std::vector<Argument> args = next->args;
     args[0] = parts;
-    Node* clamp = graph.call(next->target(), args, &node, next->name() + "_conv");
+    Node* clamp = graph.call(next->target(), args, &node, next->name() + kPhasesSuffix);
     clamp->scope = next->scope;
     clamp->output()->meta = parts->meta;
     parts = clamp->output();
     last = next;
   }
-  join_phases(graph, *last, parts, axes);
+  join_phases(graph, *last, parts, made);
   if (last != &node) graph.erase(&node);
   return "";
 }
@@ -205,10 +234,18 @@ std::string rewrite_transposed(Graph& graph, Node& node) {
 }  // namespace
 
 PassReport transposed_as_conv(Graph& graph) {
+  return transposed_as_conv(graph,
+                            {"aten::conv_transpose1d", "aten::conv_transpose2d", "aten::conv_transpose3d"},
+                            [](const Node&) { return true; });
+}
+
+PassReport transposed_as_conv(Graph& graph, const std::vector<const char*>& ops,
+                              const std::function<bool(const Node&)>& takes) {
   PassReport report{"transposed_as_conv", {}, {}};
-  for (const char* op : {"aten::conv_transpose1d", "aten::conv_transpose2d", "aten::conv_transpose3d"}) {
-    PassReport one = rewrite_each(graph, "transposed_as_conv", op,
-                                  [&](Node& node) { return rewrite_transposed(graph, node); });
+  for (const char* op : ops) {
+    PassReport one = rewrite_each(graph, "transposed_as_conv", op, [&](Node& node) {
+      return takes(node) ? rewrite_transposed(graph, node) : std::string("it stays in float");
+    });
     for (std::string& line : one.changes) report.changes.push_back(std::move(line));
     for (std::string& line : one.near_misses) report.near_misses.push_back(std::move(line));
   }

@@ -7,6 +7,7 @@
 #include "ulp/graph/fusion/activation_of.h"
 #include "ulp/graph/passes/fold_masks.h"
 #include "ulp/graph/passes/pattern.h"
+#include "ulp/graph/passes/transposed_phases.h"
 #include "ulp/quant/binary/insert_binary.h"
 #include "ulp/quant/qat/qat.h"
 #include "ulp/quant/qat/qat_parts.h"
@@ -29,7 +30,7 @@ bool stays_on_grid(const Node& node) {
   for (const char* op :
        {"aten::max_pool1d", "aten::max_pool2d", "aten::flatten", "aten::view", "aten::reshape",
         "aten::channel_shuffle", "aten::chunk", "aten::split", "aten::split_with_sizes", "aten::slice",
-        "aten::narrow", "aten::upsample_nearest2d"}) {
+        "aten::narrow", "aten::upsample_nearest2d", "ulp::depth_to_space"}) {
     if (node.is(op)) return true;
   }
   return graph::activation_of(node) == Activation::relu;
@@ -60,7 +61,13 @@ class QatBuilder {
   }
 
  private:
-  Node* training_node(const Node& kept) const { return values_.at(kept.output()->name)->producer; }
+  /// The training graph has transposed convolutions whole, and clamps behind them.
+  Value* training_value(const Value& kept) const {
+    const auto found = values_.find(kept.name);
+    if (found != values_.end()) return found->second;
+    return values_.at(kept.name.substr(0, kept.name.rfind(graph::kPhasesSuffix)));
+  }
+  Node* training_node(const Node& kept) const { return training_value(*kept.output())->producer; }
 
   // The batch norm that folding put into the layer.
   void find_norm(const Node& layer) {
@@ -71,7 +78,7 @@ class QatBuilder {
 
   // The value of the training graph that is this one of the inference form.
   Value* find(const Value& kept) const {
-    Value* own = values_.at(kept.name);
+    Value* own = training_value(kept);
     const auto norm = norms_.find(own->producer);
     return norm == norms_.end() ? own : norm->second->output();
   }

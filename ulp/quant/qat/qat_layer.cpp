@@ -1,5 +1,6 @@
 #include "ulp/quant/qat/qat_layer.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/utils.h>
 
 #include "ulp/base/error.h"
@@ -40,11 +41,22 @@ LayerCall::LayerCall(const graph::Graph& graph, const graph::Node& layer)
   padding = graph::integers(layer.arg("padding")).value();
   dilation = graph::integers(layer.arg("dilation")).value();
   groups = graph::integer(layer.arg("groups")).value();
+  if (!layer.is("aten::conv_transpose2d")) return;
+  phases.emplace(weight.detach(), graph::spread(stride, 2), graph::spread(padding, 2),
+                 graph::spread(graph::integers(layer.arg("output_padding")).value(), 2),
+                 graph::spread(dilation, 2), groups);
 }
 
 at::Tensor LayerCall::operator()(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) const {
   const std::optional<at::Tensor> maybe = b.defined() ? std::optional(b) : std::nullopt;
   if (is_linear) return at::linear(x, w, maybe);
+  if (phases) {
+    const at::Tensor parts = at::conv2d(x, w, maybe, {1, 1}, phases->reach, {1, 1}, 1);
+    static const auto join = c10::Dispatcher::singleton()
+                                 .findSchemaOrThrow("ulp::depth_to_space", "")
+                                 .typed<at::Tensor(const at::Tensor&, int64_t, int64_t, int64_t, int64_t)>();
+    return join.call(parts, phases->strides[0], phases->strides[1], phases->crops[0], phases->crops[1]);
+  }
   if (w.dim() == 3) return at::conv1d(x, w, maybe, stride, padding, dilation, groups);
   if (w.dim() == 5) return at::conv3d(x, w, maybe, stride, padding, dilation, groups);
   return at::conv2d(x, w, maybe, stride, padding, dilation, groups);
@@ -66,7 +78,7 @@ QatLayer::QatLayer(const std::string& label, LayerCall call, std::optional<Batch
 at::Tensor QatLayer::scaled_weight(const at::Tensor& factor) const {
   std::vector<int64_t> shape(static_cast<size_t>(call_.weight.dim()), 1);
   shape[0] = -1;
-  return call_.weight * factor.view(shape);
+  return call_.computed_weight() * call_.each(factor).view(shape);
 }
 
 at::Tensor QatLayer::safe_factor() const {
@@ -77,19 +89,19 @@ at::Tensor QatLayer::safe_factor() const {
 
 at::Tensor QatLayer::observed_weight() const {
   const at::NoGradGuard no_grad;
-  if (!norm_) return call_.weight.detach();
+  if (!norm_) return call_.computed_weight().detach();
   return scaled_weight(folding_ == BatchNormFolding::fast ? safe_factor() : norm_->factor());
 }
 
 at::Tensor QatLayer::folded_weight() const {
-  return norm_ ? scaled_weight(norm_->factor()) : call_.weight;
+  return norm_ ? scaled_weight(norm_->factor()) : call_.computed_weight();
 }
 
 at::Tensor QatLayer::folded_bias() const {
-  if (!norm_) return call_.bias;
+  if (!norm_) return call_.each(call_.bias);
   const at::Tensor centered = call_.bias.defined() ? call_.bias - norm_->mean : -norm_->mean;
   const at::Tensor shift = norm_->factor() * centered;
-  return norm_->beta.defined() ? norm_->beta + shift : shift;
+  return call_.each(norm_->beta.defined() ? norm_->beta + shift : shift);
 }
 
 QParams QatLayer::weight_qparams() const {
@@ -137,7 +149,7 @@ at::Tensor QatLayer::train_fast(const at::Tensor& x) {
 }
 
 at::Tensor QatLayer::train_exact(const at::Tensor& x) {
-  const at::Tensor plain = call_(x, call_.weight, call_.bias).to(at::kFloat);
+  const at::Tensor plain = call_(x, call_.computed_weight(), call_.each(call_.bias)).to(at::kFloat);
   const int64_t n = plain.dim();
   {
     const at::NoGradGuard no_grad;  // updates the running statistics; the result is not used
@@ -147,7 +159,7 @@ at::Tensor QatLayer::train_exact(const at::Tensor& x) {
   const at::Tensor var = (plain - over_channels(mean, n)).square().mean(all_but_channels(n));
   const at::Tensor deviation = (var + norm_->eps).sqrt(), factor = norm_->factor();
   const at::Tensor scaled = scaled_weight(factor);
-  const at::Tensor bias = call_.bias.defined() ? factor * call_.bias : at::Tensor();
+  const at::Tensor bias = call_.each(call_.bias.defined() ? factor * call_.bias : at::Tensor());
   const at::Tensor product = call_(x, quantizer_->quantize(scaled, scaled.detach()), bias);
   const at::Tensor y = product * over_channels(norm_->deviation() / deviation, n);
   const at::Tensor normal = norm_->gamma.defined() ? norm_->gamma / deviation : deviation.reciprocal();

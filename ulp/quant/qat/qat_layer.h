@@ -6,20 +6,29 @@
 #include <string>
 #include <vector>
 
+#include "ulp/graph/passes/transposed_phases.h"
 #include "ulp/quant/qat/batch_norm_state.h"
 #include "ulp/quant/scheme/quantizer.h"
 
 namespace ulp::quant {
 
-/// What a captured layer computes with: aten::conv2d or aten::linear.
+/// What a captured layer computes with: aten::conv2d, aten::conv_transpose2d or aten::linear. A transposed convolution is
+/// computed as its inference form is, by an ordinary one of its phases; `w` and `b` of a call are those of that one.
 struct LayerCall {
   at::Tensor weight, bias;  ///< the model's own; bias may be undefined
+  std::optional<graph::TransposedPhases> phases;
   bool is_linear = false;
   std::vector<int64_t> stride, padding, dilation;
   int64_t groups = 1;
 
   LayerCall(const graph::Graph& graph, const graph::Node& layer);
   at::Tensor operator()(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) const;
+  /// The weight that a call takes; channels of the result are dimension 0 of it, several times over where there are phases.
+  at::Tensor computed_weight() const { return phases ? phases->weight_of(weight) : weight; }
+  /// One number for each channel of the result as one for each of such a weight; undefined stays so.
+  at::Tensor each(const at::Tensor& channels) const {
+    return phases && channels.defined() ? channels.repeat({phases->phases()}) : channels;
+  }
 };
 
 class QatLayer final : public libtorch::TensorModule {

@@ -1,11 +1,13 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 
 #include "ulp/base/error.h"
 #include "ulp/graph/describe.h"
 #include "ulp/graph/passes/fold_masks.h"
+#include "ulp/graph/passes/transposed_phases.h"
 #include "ulp/quant/backend.h"
 #include "ulp/quant/observers/observer.h"
 #include "ulp/quant/quantize.h"
@@ -102,10 +104,46 @@ std::shared_ptr<Graph> inference_graph(const Graph& captured, std::vector<std::s
   return graph;
 }
 
+namespace {
+
+using Names = std::set<std::string>;
+
+/// The name of the transposed convolution that a convolution of its phases stands for.
+std::string whole_name(const graph::Node& conv) {
+  const std::string name = conv.name();
+  return name.substr(0, name.rfind(graph::kPhasesSuffix));
+}
+
+/// Transposed convolutions of images, but for those of these names, as ordinary ones; gives the names of those.
+Names phases_in(Graph& graph, const Names& whole) {
+  Names taken;
+  graph::transposed_as_conv(graph, {"aten::conv_transpose2d"}, [&](const graph::Node& node) {
+    const bool takes = !whole.contains(node.name());
+    if (takes) taken.insert(node.name());
+    return takes;
+  });
+  return taken;
+}
+
+/// A training graph computes transposed convolutions in phases where they are quantized, and only there.
+InferenceForm training_form(const Graph& inferring, const Recipe& recipe) {
+  Names whole;
+  while (true) {
+    const std::shared_ptr<Graph> graph = inferring.clone();
+    Names left = phases_in(*graph, whole);
+    Placement placement = place(*graph, recipe);
+    for (const Chain& chain : placement.chains) left.erase(whole_name(*chain.op));
+    if (left.empty()) return {graph, std::move(placement)};
+    whole.merge(left);
+  }
+}
+
+}  // namespace
+
 InferenceForm inference_form(const Graph& captured, const Recipe& recipe, Purpose purpose) {
   recipe.validate();
   std::vector<std::string> near_misses;
-  const std::shared_ptr<Graph> graph = inference_graph(captured, &near_misses);
+  std::shared_ptr<Graph> graph = inference_graph(captured, &near_misses);
   if (purpose == Purpose::conversion) {
     for (const auto pass : {graph::batch_norm_as_conv, graph::transposed_as_conv, graph::store_transposes}) {
       const graph::PassReport one = pass(*graph);
@@ -113,7 +151,14 @@ InferenceForm inference_form(const Graph& captured, const Recipe& recipe, Purpos
     }
   }
   check_patterns(*graph, recipe);
-  Placement placement = place(*graph, recipe);
+  Placement placement;
+  if (purpose == Purpose::training && recipe.backend != Backend::binary) {
+    InferenceForm form = training_form(*graph, recipe);
+    graph = std::move(form.graph);
+    placement = std::move(form.placement);
+  } else {
+    placement = place(*graph, recipe);
+  }
   std::vector<std::string>& refused = placement.report.near_misses;
   if (placement.chains.empty() && recipe.backend != Backend::binary) {
     fail("quant.prepare", "expected at least one op that the recipe quantizes, got none",
