@@ -119,6 +119,8 @@ typedef struct ulp_tensor_info {
   int32_t zero_point;          /**< of ULP_U8: real = (code - zero_point) * scale */
   double scale;                /**< the same */
   int64_t shape[ULP_MAX_RANK]; /**< one size may be ULP_BATCH; 0 behind `rank` */
+  int64_t times; /**< the size that ULP_BATCH stands for is so many times the batch: 1, or more where rows of
+                                    the model are batch x time */
 } ulp_tensor_info;
 
 /** A dimension beside the batch whose size each context chooses. */

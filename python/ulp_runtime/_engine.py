@@ -41,6 +41,7 @@ class TensorInfo(NamedTuple):
     layout: str  #: "plain" or "nhwc", the channels of images innermost; the shape is in logical order in both
     scale: float  #: of u8: real = (code - zero_point) * scale
     zero_point: int
+    times: int = 1  #: the size of the batch's dimension is so many times the batch
 
 
 class FreeDimension(NamedTuple):
@@ -58,7 +59,14 @@ def _tensor_info(struct: lib.TensorInfoStruct) -> TensorInfo:
     shape = tuple(None if size == lib.BATCH else int(size) for size in struct.shape[: struct.rank])
     layout = "nhwc" if struct.layout == 1 else "plain"
     return TensorInfo(
-        struct.name.decode(), word, np.dtype(_DTYPES[word]), shape, layout, struct.scale, struct.zero_point
+        struct.name.decode(),
+        word,
+        np.dtype(_DTYPES[word]),
+        shape,
+        layout,
+        struct.scale,
+        struct.zero_point,
+        max(struct.times, 1),  # 0: a library from before
     )
 
 
@@ -186,7 +194,8 @@ class Context:
         outputs = []
         for index, info in enumerate(self._outputs):
             struct = _describe("ulp_context_output", lib.TensorInfoStruct, handle, index)
-            shape = [batch if size == lib.BATCH else size for size in struct.shape[: struct.rank]]
+            rows = batch * max(struct.times, 1)
+            shape = [rows if size == lib.BATCH else size for size in struct.shape[: struct.rank]]
             outputs.append(np.empty(shape, info.dtype))
         lib.call(
             "ulp_context_run", handle, batch, _pointers(arrays), len(arrays), _pointers(outputs), len(outputs)

@@ -67,6 +67,7 @@ class TensorInfoStruct(Sized):
         ("zero_point", c.c_int32),
         ("scale", c.c_double),
         ("shape", c.c_int64 * MAX_RANK),
+        ("times", c.c_int64),
     ]
 
 

@@ -298,7 +298,11 @@ void attention(const Step& step, const std::vector<View>& x, const View& y, int6
       sum += std::exp(score);
       mixed += std::exp(score) * x[2].get((item * keys + key) * width + i % width);
     }
-    y.set(i, sum == 0 ? 0.0F : static_cast<float>(mixed / sum));
+    double blind = 0;
+    for (int64_t key = 0; key < keys && own.blind == BlindQueries::mean; ++key)
+      blind += x[2].get((item * keys + key) * width + i % width) / static_cast<double>(keys);
+    if (own.blind == BlindQueries::nan) blind = NAN;
+    y.set(i, static_cast<float>(sum == 0 ? blind : mixed / sum));
   }
 }
 
@@ -445,6 +449,9 @@ void run_step(const Plan& plan, const Step& step, const std::vector<View>& x, co
       return move(step, x[0], y, batch);
     case Op::move_batch:
       return move_batch(step, x[0], y, batch);
+    case Op::regroup:
+      for (int64_t i = 0; i < element_count(y.info, batch); ++i) y.set_steps(i, x[0].steps(i));
+      return;
     case Op::reduce:
       return reduce(step, x[0], y, batch);
     case Op::cumsum:

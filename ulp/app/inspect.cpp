@@ -29,6 +29,11 @@ namespace {
 constexpr const char* kPlanKey = "ulp.plan";
 constexpr const char* kReadContentsWhere = "app.read_contents";
 
+/// "8 N x 32": rows of each item stand before the batch's letter.
+std::string sizes_text(const runtime::TensorInfo& tensor) {
+  return (tensor.times > 1 ? std::to_string(tensor.times) + " " : "") + shape_text(tensor.shape);
+}
+
 report::Table steps_table(const runtime::Plan& plan) {
   report::Table table{.title = "Steps",
                       .columns = {{"step"}, {"op"}, {"reads"}, {"writes"}, {"type"}, {"attributes"}}};
@@ -37,7 +42,7 @@ report::Table steps_table(const runtime::Plan& plan) {
     for (const int32_t input : step.inputs) reads += (reads.empty() ? "" : ", ") + plan.tensors[input].name;
     const runtime::TensorInfo& output = plan.tensors[step.output];
     table.add_row({step.name, std::string(to_string(step.op)), reads,
-                   output.name + " [" + shape_text(output.shape) + "]", std::string(to_string(output.type)),
+                   output.name + " [" + sizes_text(output) + "]", std::string(to_string(output.type)),
                    runtime::attributes_text(step.attributes)});
   }
   return table;

@@ -39,7 +39,7 @@ void expect_batch(const char* function, int64_t batch) {
 /// Bytes of a tensor; BadArgument where no memory can hold them.
 size_t bytes_of(const char* function, const TensorInfo& tensor, int64_t batch) {
   expect_batch(function, batch);
-  int64_t bytes = element_bytes(tensor.type);
+  int64_t bytes = element_bytes(tensor.type) * tensor.times;
   for (const int64_t size : tensor.shape) {
     if (__builtin_mul_overflow(bytes, size == kBatch ? batch : size, &bytes))
       refuse(function, "expected a batch that memory can hold, got ", batch, " for '", tensor.name, "'");
@@ -138,8 +138,9 @@ int64_t batch_of(const char* function, const std::vector<std::vector<int64_t>>& 
   for (size_t i = 0; i < inputs.size(); ++i) {
     for (size_t dim = 0; dim < shapes[i].size(); ++dim) {
       const int64_t expected = inputs[i].shape[dim], got = shapes[i][dim];
-      if (expected == kBatch && batch == 0) batch = got;
-      if (got >= 1 && got == (expected == kBatch ? batch : expected)) continue;
+      const int64_t times = inputs[i].times;
+      if (expected == kBatch && batch == 0 && got % times == 0) batch = got / times;
+      if (got >= 1 && got == (expected == kBatch ? batch * times : expected)) continue;
       refuse(function, "expected inputs[", i, "] '", inputs[i].name, "' to be ", sizes_text(inputs[i].shape),
              batch > 0 ? " with batch " + std::to_string(batch) : " with a batch of at least 1", ", got ",
              numbers_text(shapes[i]));

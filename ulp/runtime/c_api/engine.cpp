@@ -113,6 +113,7 @@ void write_tensor_info(const char* function, const std::vector<TensorInfo>& tens
   made.zero_point = tensor.zero_point;
   made.scale = tensor.scale;
   std::ranges::copy(tensor.shape, made.shape);
+  made.times = tensor.times;
   write_struct(function, made, info, "info");
 }
 

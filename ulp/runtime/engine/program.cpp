@@ -36,7 +36,7 @@ StepWork sum_of(const StepWork& a, const StepWork& b, double between) {
 }  // namespace
 
 std::string type_and_shape(const TensorInfo& tensor) {
-  return std::string(to_string(tensor.type)) + " " + shape_text(tensor.shape);
+  return std::string(to_string(tensor.type)) + " " + shape_text(tensor);
 }
 
 Program::Program(const VerifiedPlan& verified, Preparer& preparer) {
@@ -45,7 +45,8 @@ Program::Program(const VerifiedPlan& verified, Preparer& preparer) {
   for (const int32_t t : plan.inputs) inputs_.push_back(tensors_[static_cast<size_t>(t)]);
   for (const int32_t t : plan.outputs) outputs_.push_back(tensors_[static_cast<size_t>(t)]);
   for (const TensorInfo& tensor : tensors_) {
-    independent_ = independent_ && tensor.shape.size() > 1 && tensor.shape[0] == kBatch;
+    independent_ = independent_ && (tensor.shape.size() > 1 || tensor.times > 1) &&
+                   tensor.shape[0] == kBatch && tensor.outer == 1;
   }
   Blocks blocks = prepare_blocks(plan, preparer);
   const StoragePlan storage = assign_storage(plan, blocks.ranges);
@@ -65,7 +66,9 @@ Program::Program(const VerifiedPlan& verified, Preparer& preparer) {
     const std::shared_ptr<const Runner>& of_block = blocks.of_step[s];
     steps_.push_back({of_block ? of_block : preparer.prepare(view), step.name, step.op, step.attributes,
                       step.inputs, step.output, def.sharing(view) == Sharing::alias && same_memory,
-                      def.work(view, 1), def.work(view, 2), elementwise_work(view, 1).constant_bytes});
+                      def.work(view, view.times()), def.work(view, 2 * view.times()),
+                      elementwise_work(view, 1).constant_bytes});
+    steps_.back().times = view.times();
     if (const std::optional<Kept> kept = def.kept(view)) add_kept(*kept);
   }
   for (const StepRange& block : blocks.ranges) join(block);
@@ -168,7 +171,7 @@ size_t Program::bytes_per_item() const {
 size_t Program::region_bytes(int64_t items, int workers) const {
   size_t workspace = 0;
   for (const PreparedStep& step : steps_) {
-    workspace = std::max(workspace, step.runner->workspace_bytes(items, workers));
+    workspace = std::max(workspace, step.runner->workspace_bytes(step.times * items, workers));
   }
   return static_cast<size_t>(items) * arena_per_item_ + align_up(workspace);
 }
@@ -195,12 +198,12 @@ void Program::run_step(size_t index, const Region& region, const Items& items,
   std::array<const void*, kMaxInputs> pointers;
   for (size_t i = 0; i < step.inputs.size(); ++i) pointers[i] = address(step.inputs[i], region, items);
   std::byte* scratch = region.base + arena_per_item_ * static_cast<size_t>(region.capacity);
-  const StepFaults faults{*items.faults, index, items.first};
+  const StepFaults faults{*items.faults, index, step.times * items.first};
   const KeptRows& kept = items.kept;
   const size_t kept_at =
       step.kept_at * static_cast<size_t>(kept.items) + step.kept_bytes * static_cast<size_t>(items.first);
   const StepMemory memory{kept.data + kept_at, step.kept_bytes, kept.position};
-  step.runner->run({items.count, std::span(pointers.data(), step.inputs.size()),
+  step.runner->run({step.times * items.count, std::span(pointers.data(), step.inputs.size()),
                     address(step.output, region, items), scratch, parallel, faults, memory});
 }
 
@@ -211,7 +214,7 @@ void Program::run(const Region& region, const Items& items, const Parallel& para
 StepWork Program::work_of(size_t index, int64_t items) const {
   const PreparedStep& step = steps_[index];
   if (step.alias || step.done_later) return {};
-  const kernels::Density density = step.runner->density(items);
+  const kernels::Density density = step.runner->density(step.times * items);
   const auto at = [&](double StepWork::*part) {
     return step.one.*part + static_cast<double>(items - 1) * (step.two.*part - step.one.*part);
   };

@@ -93,6 +93,7 @@ class Program {
     StepWork one{}, two{};               ///< what one item and two cost; more follow from both
     double constant_bytes = 0;           ///< of all its constants
     size_t kept_at = 0, kept_bytes = 0;  ///< of one item
+    int64_t times = 1;                   ///< items of the step for each item of the batch
     bool done_later = false;             ///< by the last step of its block
   };
 

@@ -1,4 +1,7 @@
 // Scaled dot-product attention of several heads, of numbers or of codes.
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
 
 #include "ulp/kernels/sequence/attention.h"
@@ -30,6 +33,8 @@ std::vector<int64_t> infer_attention(const StepView& view) {
   const int64_t rows[] = {kept, 2, q[2]};
   if (kept > 0 && checked_elements(rows) < 0) view.fail("what is kept is too large");
   if (q[2] % heads != 0) view.fail("expected heads that divide ", q[2], ", got ", heads);
+  if (own.blind != BlindQueries::zeros && view.input_count() != 4)
+    view.fail("expected a mask where queries may see no key");
   if (view.input_count() == 4) {
     view.expect_plain_f32(3, 2);
     const std::vector<int64_t> expected = {k[0], k[1]};
@@ -56,7 +61,11 @@ std::optional<Kept> kept_of(const StepView& view) {
 
 class AttentionRunner final : public Runner {
  public:
-  AttentionRunner(const StepView& view, kernels::Isa isa) : info_(view.input()), isa_(isa) {
+  AttentionRunner(const StepView& view, kernels::Isa isa)
+      : info_(view.input()),
+        isa_(isa),
+        values_("runtime.attention", format_of(view.input(2)), isa),
+        results_("runtime.attention", format_of(view.output()), isa) {
     const auto& attributes = view.attributes<AttentionAttributes>();
     shape_ = {.heads = attributes.heads,
               .depth = info_.shape[2] / attributes.heads,
@@ -69,6 +78,7 @@ class AttentionRunner final : public Runner {
               .value = format_of(view.input(2)),
               .output = format_of(view.output())};
     capacity_ = attributes.kept;
+    blind_ = attributes.blind;
     row_ = static_cast<size_t>(info_.shape[2] * element_bytes(info_.type));
   }
   size_t workspace_bytes(int64_t, int workers) const override {
@@ -88,10 +98,49 @@ class AttentionRunner final : public Runner {
     const void* mask = args.inputs.size() == 4 ? args.inputs[3] : nullptr;
     kernels::attention(shape_, items, args.inputs[0], args.inputs[1], args.inputs[2],
                        static_cast<const float*>(mask), args.output, args.workspace, isa_, args.parallel);
+    if (blind_ != BlindQueries::zeros) fill_blind(args, items);
   }
   std::string kernel() const override { return std::string("attention_") + kernels::to_string(isa_); }
 
  private:
+  /// Queries that see no key: those before the first one that is seen, or all.
+  void fill_blind(const RunArgs& args, int64_t items) const {
+    const auto* mask = static_cast<const float*>(args.inputs[3]);
+    for (int64_t i = 0; i < items; ++i) {
+      const float* own = mask + i * shape_.keys;
+      const auto first = std::find_if(own, own + shape_.keys, [](float m) { return m != -INFINITY; }) - own;
+      const int64_t blind = first == shape_.keys ? shape_.queries
+                            : shape_.causal      ? std::min(first, shape_.queries)
+                                                 : 0;
+      if (blind > 0) fill_blind(args, i, blind);
+    }
+  }
+
+  /// Writes the first `count` rows of an item, in pieces that fit a buffer.
+  void fill_blind(const RunArgs& args, int64_t item, int64_t count) const {
+    const int64_t width = info_.shape[2];
+    constexpr int64_t kPiece = 64;
+    for (int64_t begin = 0; begin < width; begin += kPiece) {
+      const int64_t size = std::min(kPiece, width - begin);
+      std::array<float, kPiece> sums{}, row{};
+      for (int64_t k = 0; k < shape_.keys && blind_ == BlindQueries::mean; ++k) {
+        const float* value =
+            values_.read(args.inputs[2], (item * shape_.keys + k) * width + begin, size, row.data());
+        for (int64_t d = 0; d < size; ++d) sums[static_cast<size_t>(d)] += value[d];
+      }
+      // Codes have no NaN.
+      const float nothing = shape_.output.type == DataType::u8 ? 0.0F : NAN;
+      for (float& sum : sums)
+        sum = blind_ == BlindQueries::nan ? nothing : sum / static_cast<float>(shape_.keys);
+      for (int64_t q = 0; q < count; ++q) {
+        const int64_t at = (item * shape_.queries + q) * width + begin;
+        float* made = results_.target(args.output, at, row.data());
+        std::copy_n(sums.begin(), size, made);
+        results_.write(made, args.output, at, size);
+      }
+    }
+  }
+
   /// Puts the keys and values of this run behind those that are kept; gives the attention over all of them.
   kernels::AttentionShape keep(const RunArgs& args) const {
     const auto rows = static_cast<size_t>(shape_.keys), before = static_cast<size_t>(args.memory.position);
@@ -112,9 +161,11 @@ class AttentionRunner final : public Runner {
 
   TensorInfo info_;
   int64_t capacity_ = 0;  ///< rows kept between runs
-  size_t row_ = 0;        ///< bytes of a key
+  BlindQueries blind_ = BlindQueries::zeros;
+  size_t row_ = 0;  ///< bytes of a key
   kernels::AttentionShape shape_;
   kernels::Isa isa_;
+  kernels::TypedRows values_, results_;
 };
 
 /// A query is multiplied with the keys that it sees, and their values with the weights.

@@ -5,6 +5,28 @@
 
 namespace ulp::runtime {
 
+/// What a query gets that sees no key: where the mask, and what is hidden because it comes later, leave none.
+enum class BlindQueries : uint8_t {
+  zeros,
+  nan,  ///< as the softmax of nothing but -infinity
+  mean  ///< of all values, later ones too: as the softmax of equal numbers
+};
+
+}  // namespace ulp::runtime
+
+namespace ulp {
+
+template <>
+struct Words<runtime::BlindQueries> {
+  using enum runtime::BlindQueries;
+  static constexpr std::array<Word<runtime::BlindQueries>, 3> list = {
+      {{zeros, "zeros"}, {nan, "nan"}, {mean, "mean"}}};
+};
+
+}  // namespace ulp
+
+namespace ulp::runtime {
+
 /// How the heads of an attention step look.
 struct AttentionAttributes {
   int64_t heads = 1;
@@ -13,12 +35,14 @@ struct AttentionAttributes {
   /// Above 0: the keys and values of a run stay with the context, so many rows, and its queries see those of earlier
   /// runs, too. Causal only.
   int64_t kept = 0;
+  BlindQueries blind = BlindQueries::zeros;
 
   void visit_fields(FieldVisitor& visit) {
     visit({.name = "heads", .min = 1}, heads);
     visit({.name = "scale", .min = -kLargestFloat, .max = kLargestFloat}, scale);
     visit({.name = "causal"}, causal);
     visit({.name = "kept", .min = 0}, kept);
+    visit({.name = "blind"}, blind);
   }
   bool operator==(const AttentionAttributes&) const = default;
 };

@@ -33,6 +33,7 @@
 #include "ulp/runtime/ops/pool_op.h"
 #include "ulp/runtime/ops/recurrent_op.h"
 #include "ulp/runtime/ops/reduce_op.h"
+#include "ulp/runtime/ops/regroup_op.h"
 #include "ulp/runtime/ops/resize_op.h"
 #include "ulp/runtime/ops/scatter_op.h"
 #include "ulp/runtime/ops/select_op.h"
@@ -77,6 +78,8 @@
 //   pointwise        x0, x1, ...; constants: c0, c1 ...: a program of arithmetic (pointwise_op.h)
 //   move             a strided copy of each item (move_op.h); costs nothing where the order stays as it is
 //   move_batch       the batch goes to the first dimension, or from it to another
+//   regroup          dimensions beside the batch become rows of it (TensorInfo::times), or such rows a dimension again;
+//                    costs nothing
 //   pad              x with a border of a number or of its own elements, or with less of them
 //   constant         x, for its batch alone; constants: value -> the value for every item, or `rows` of it from the
 //                    context's position on
@@ -157,6 +160,7 @@
   X(pointwise, PointwiseAttributes)          \
   X(move, MoveAttributes)                    \
   X(move_batch, MoveBatchAttributes)         \
+  X(regroup, RegroupAttributes)              \
   X(pad, PadAttributes)                      \
   X(constant, ConstantAttributes)            \
   X(reduce, ReduceAttributes)                \

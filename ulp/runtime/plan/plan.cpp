@@ -93,12 +93,12 @@ std::optional<size_t> batch_dimension(const TensorInfo& tensor) {
 
 std::vector<int64_t> sizes_at(const TensorInfo& tensor, int64_t batch) {
   std::vector<int64_t> sizes = tensor.shape;
-  std::ranges::replace(sizes, kBatch, batch);
+  std::ranges::replace(sizes, kBatch, tensor.times * batch);
   return sizes;
 }
 
 int64_t element_count(const TensorInfo& tensor, int64_t batch) {
-  int64_t count = 1;
+  int64_t count = tensor.times;
   for (const int64_t size : tensor.shape) count *= size == kBatch ? batch : size;
   return count;
 }

@@ -31,13 +31,16 @@ Json shape_to_json(const std::vector<int64_t>& shape) {
   return json;
 }
 
-Json tensor_to_json(const TensorInfo& tensor) {
+Json tensor_to_json(const TensorInfo& tensor, WrittenFields fields) {
   Json json = {
       {"name", tensor.name}, {"type", to_string(tensor.type)}, {"shape", shape_to_json(tensor.shape)}};
   if (tensor.layout != Layout::plain) json["layout"] = to_string(tensor.layout);
   if (tensor.type == DataType::u8) {
     json["scale"] = tensor.scale;
     json["zero_point"] = tensor.zero_point;
+  }
+  for (const auto& [name, count] : {std::pair{"times", tensor.times}, {"outer", tensor.outer}}) {
+    if (count != 1 || fields == WrittenFields::all) json[name] = count;
   }
   return json;
 }
@@ -135,7 +138,7 @@ std::vector<int32_t> indices_from_json(const PlanReader& reader, const char* fie
 
 TensorInfo tensor_from_json(const Json& json, size_t index) {
   const PlanReader reader(json, "tensor " + std::to_string(index),
-                          {"name", "type", "shape", "layout", "scale", "zero_point"});
+                          {"name", "type", "shape", "layout", "scale", "zero_point", "times", "outer"});
   TensorInfo tensor;
   tensor.name = reader.text("name");
   tensor.type = enum_from<DataType>(reader, "type", kDataTypeCount);
@@ -157,6 +160,8 @@ TensorInfo tensor_from_json(const Json& json, size_t index) {
   if (const Json* zero = reader.optional("zero_point")) {
     tensor.zero_point = reader.integer<int32_t>("zero_point", *zero);
   }
+  if (const Json* times = reader.optional("times")) tensor.times = reader.integer<int64_t>("times", *times);
+  if (const Json* outer = reader.optional("outer")) tensor.outer = reader.integer<int64_t>("outer", *outer);
   return tensor;
 }
 
@@ -283,7 +288,7 @@ Json numbers_to_json(const Plan& plan, WrittenFields fields) {
                {"steps", Json::array()},
                {"inputs", plan.inputs},
                {"outputs", plan.outputs}};
-  for (const TensorInfo& tensor : plan.tensors) json["tensors"].push_back(tensor_to_json(tensor));
+  for (const TensorInfo& tensor : plan.tensors) json["tensors"].push_back(tensor_to_json(tensor, fields));
   for (const Step& step : plan.steps) json["steps"].push_back(step_to_json(step, fields));
   if (!plan.metadata.empty()) json["metadata"] = plan.metadata;
   if (!plan.continued.empty()) json["continued"] = plan.continued;

@@ -17,6 +17,32 @@ std::string shape_text(std::span<const int64_t> shape) {
   return text + "]";
 }
 
+std::string shape_text(const TensorInfo& tensor) {
+  std::string text = shape_text(tensor.shape);
+  if (tensor.times == 1) return text;
+  const size_t batch = text.find("batch");
+  const int64_t inner = tensor.times / tensor.outer;
+  if (inner > 1) text.insert(batch + 5, " * " + std::to_string(inner));
+  if (tensor.outer > 1) text.insert(batch, std::to_string(tensor.outer) + " * ");
+  return text;
+}
+
+StepView::StepView(const Plan& plan, const Step& step, size_t index, ConstantFacts* facts, Packs* packs)
+    : plan_(plan), step_(step), index_(index), facts_(facts), packs_(packs) {
+  if (step.op == Op::regroup) return;
+  std::vector<int32_t> tensors = step.inputs;
+  tensors.push_back(step.output);
+  const auto known = [&](int32_t t) { return t >= 0 && static_cast<size_t>(t) < plan.tensors.size(); };
+  for (const int32_t t : tensors) {
+    if (known(t)) times_ = std::max(times_, plan.tensors[static_cast<size_t>(t)].times);
+  }
+  if (times_ == 1) return;
+  for (const int32_t t : tensors) {
+    rows_.push_back(known(t) ? plan.tensors[static_cast<size_t>(t)] : TensorInfo());
+    rows_.back().times = 1;
+  }
+}
+
 const Constant* StepView::constant(const char* role) const {
   const auto named = step_.constants.find(role);
   if (named == step_.constants.end()) return nullptr;

@@ -26,6 +26,8 @@ template <typename... Parts>
 
 /// "[batch, 3, 32, 32]"
 std::string shape_text(std::span<const int64_t> shape);
+/// "[batch * 8, 3, 32, 32]": with the rows of each item.
+std::string shape_text(const TensorInfo& tensor);
 
 /// What looking through long constants gave. Many steps may share one.
 struct ConstantFacts {
@@ -42,19 +44,26 @@ struct ConstantFacts {
   std::map<std::string, std::pair<int64_t, int64_t>> ids;  ///< the smallest and the largest of a constant's
 };
 
-/// One step with its plan. Indices are valid and counts are in the op's range once verify has made one.
+/// One step with its plan. Indices are valid and counts are in the op's range once verify has made one. Where tensors have
+/// several rows for each item (TensorInfo::times), a step sees each row as an item, of a batch that is as many times
+/// larger; regroup alone sees them as they are.
 class StepView {
  public:
   /// With `facts`, each constant is looked through once for all views that are given the same ones; with `packs`, packed
   /// once.
   StepView(const Plan& plan, const Step& step, size_t index, ConstantFacts* facts = nullptr,
-           Packs* packs = nullptr)
-      : plan_(plan), step_(step), index_(index), facts_(facts), packs_(packs) {}
+           Packs* packs = nullptr);
 
   const Step& step() const { return step_; }
   size_t input_count() const { return step_.inputs.size(); }
-  const TensorInfo& input(size_t i = 0) const { return plan_.tensors[static_cast<size_t>(step_.inputs[i])]; }
-  const TensorInfo& output() const { return plan_.tensors[static_cast<size_t>(step_.output)]; }
+  const TensorInfo& input(size_t i = 0) const {
+    return rows_.empty() ? plan_.tensors[static_cast<size_t>(step_.inputs[i])] : rows_[i];
+  }
+  const TensorInfo& output() const {
+    return rows_.empty() ? plan_.tensors[static_cast<size_t>(step_.output)] : rows_.back();
+  }
+  /// Items that the step sees for each item of the batch.
+  int64_t times() const { return times_; }
   /// The op's own attributes; verify has seen that the step holds them.
   template <typename Own>
   const Own& attributes() const {
@@ -120,6 +129,8 @@ class StepView {
   size_t index_;
   ConstantFacts* facts_;
   Packs* packs_;
+  int64_t times_ = 1;
+  std::vector<TensorInfo> rows_;  ///< inputs and output as the step sees them, where that is not as they are
 };
 
 }  // namespace ulp::runtime

@@ -28,7 +28,13 @@ void check_tensor(size_t index, const TensorInfo& tensor) {
   }
   if (std::ranges::count(tensor.shape, kBatch) > 1)
     tensor_problem(index, tensor, "only one dimension may be the batch");
-  if (checked_elements(tensor.shape) < 0) {
+  const bool first = !tensor.shape.empty() && tensor.shape[0] == kBatch;
+  if (tensor.times < 1 || tensor.outer < 1 || (tensor.times > 1 && !first) ||
+      tensor.times % tensor.outer != 0)
+    tensor_problem(index, tensor, "expected rows of a first dimension that is the batch, got times ",
+                   tensor.times, " and outer ", tensor.outer);
+  const int64_t counted[] = {checked_elements(tensor.shape), tensor.times};
+  if (counted[0] < 0 || checked_elements(counted) < 0) {
     tensor_problem(index, tensor, "expected sizes >= 1 with at most ", kMaxElements,
                    " elements per item, got ", shape_text(tensor.shape));
   }
@@ -87,9 +93,17 @@ void check_roles(const StepView& view, const OpDef& def) {
 
 /// Steps take and give tensors with the batch first; the step that puts it there takes and gives others.
 void check_place_of_batch(const StepView& view, const TensorInfo& tensor) {
-  if (view.step().op == Op::move_batch || batch_dimension(tensor).value_or(0) == 0) return;
+  const bool moves = view.step().op == Op::move_batch || view.step().op == Op::regroup;
+  if (moves || batch_dimension(tensor).value_or(0) == 0) return;
   view.fail("expected the batch as dimension 0 of '", tensor.name, "', got ", shape_text(tensor.shape),
             " (move_batch puts it there)");
+}
+
+/// The tensors of a step have as many rows for each item; regroup takes and gives others.
+void check_rows(const StepView& view, const TensorInfo& tensor) {
+  if (view.step().op == Op::regroup || (tensor.times == view.times() && tensor.outer == 1)) return;
+  view.fail("expected ", view.times(), " rows for each item in all of its tensors, got ", shape_text(tensor),
+            " in '", tensor.name, "'");
 }
 
 void check_index(const Plan& plan, const StepView& view, int32_t index) {
@@ -110,6 +124,7 @@ void check_operands(const Plan& plan, const StepView& view) {
   for (const int32_t input : step.inputs) {
     check_index(plan, view, input);
     check_place_of_batch(view, plan.tensors[static_cast<size_t>(input)]);
+    check_rows(view, plan.tensors[static_cast<size_t>(input)]);
   }
   for (const auto& [role, name] : step.constants) {
     if (!plan.constants.contains(name)) view.fail("constant '", name, "' (", role, ") is not in the plan");
@@ -122,11 +137,13 @@ void check_step(const Plan& plan, const StepView& view) {
   const OpDef& def = op_def(view.step().op);
   check_index(plan, view, view.step().output);
   check_place_of_batch(view, view.output());
+  check_rows(view, plan.tensors[static_cast<size_t>(view.step().output)]);
   const std::vector<int64_t> shape = def.infer(view);
   if (shape != view.output().shape) {
     view.fail("expected an output of shape ", shape_text(shape), ", got ", shape_text(view.output().shape));
   }
   def.check_output(view);
+  if (view.times() > 1 && def.kept(view)) view.fail("expected one row for each item where rows are kept");
 }
 
 void check_order(const Plan& plan, ConstantFacts& facts) {
