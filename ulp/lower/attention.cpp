@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "ulp/lower/attention_mask.h"
 #include "ulp/lower/ops.h"
 
 namespace ulp::lowering {
@@ -133,7 +134,8 @@ int32_t added_mask(Builder& builder, const Node& attention, const Value* mask, i
 
 /// The tensor of the mask [N, keys] that is added to the scores.
 int32_t mask_tensor(Builder& builder, const Node& attention, int64_t keys) {
-  const Value* mask = value_arg(attention, "attn_mask");
+  const Node* made_mask = attention_mask_of(attention);
+  const Value* mask = made_mask != nullptr ? made_mask->args[0].value : value_arg(attention, "attn_mask");
   if (adds_numbers(*mask)) return added_mask(builder, attention, mask, keys);
   const Node* node = tokens_of(*mask);
   if (builder.bound(node->output())) {
@@ -161,8 +163,12 @@ bool has_attention_step(const Node& attention) {
   if (!query->meta || !key->meta || !value->meta) return false;
   const auto &q = query->meta->sizes, &k = key->meta->sizes;
   if (q.size() != 4 || k != value->meta->sizes || k.size() != 4 || q[1] != k[1]) return false;
+  if (q[0] != graph::SizeExpr{1, 1, 0} || k[0] != q[0])
+    return false;  // rows of the batch have no view of heads
   const graph::Argument& mask = attention.arg("attn_mask");
   if (mask.is_none()) return true;
+  if (const Node* made = attention_mask_of(attention))
+    return is_by_key(*made->args[0].value, k[2].offset) && adds_numbers(*made->args[0].value);
   return is_by_key(*mask.value, k[2].offset) &&
          (adds_numbers(*mask.value) || tokens_of(*mask.value) != nullptr);
 }
@@ -218,8 +224,13 @@ void lower_attention(Builder& builder, const Group& group) {
       kOperands, [&](const char* name) { return held_form(builder, node, name).type == DataType::u8; });
   for (const char* name : kOperands) step.inputs.push_back(rows_of(builder, node, name, codes));
   if (!node.arg("attn_mask").is_none()) step.inputs.push_back(mask_tensor(builder, node, key[2]));
+  const Node* mask = attention_mask_of(node);
   step.attributes = runtime::AttentionAttributes{
-      .heads = query[1], .scale = scale_of(node, query[3]), .causal = bool_arg(node, "is_causal")};
+      .heads = query[1],
+      .scale = scale_of(node, query[3]),
+      .causal = bool_arg(node, "is_causal") || (mask != nullptr && bool_arg(*mask, "causal")),
+      .blind = mask != nullptr ? static_cast<runtime::BlindQueries>(int_arg(*mask, "blind"))
+                               : runtime::BlindQueries::zeros};
   if (group.last != &node) return emit_same(builder, group, std::move(step), form);
   // Nobody joins the heads right behind it: they are a view of the rows.
   const std::vector<int64_t> rows = {query[0], query[2], query[1] * query[3]};
@@ -233,6 +244,7 @@ void lower_attention(Builder& builder, const Group& group) {
 
 LoweringTable attention_lowerings() {
   static constexpr Lowering kTable[] = {{"aten::scaled_dot_product_attention", lower_attention},
+                                        {kAttentionMask, lower_part_of_attention},
                                         {"aten::ne", lower_part_of_attention}};
   return kTable;
 }

@@ -360,7 +360,7 @@ void lower_constant(Builder& builder, const Group& group) {
 template <typename Make>
 StridedView view_or_copy(Builder& builder, const Node& node, StridedView& x, Make make) {
   Maybe made = make(x);
-  if (!made && shape_of(x)) {
+  if (!made && (shape_of(x) || has_rows(x))) {
     x = builder.laid_out(node, x);
     made = make(x);
   }
@@ -420,6 +420,16 @@ void lower_filled(Builder& builder, const Group& group) {
   double value = node.is("aten::ones") ? 1 : 0;
   if (node.is("aten::full")) value = number_arg(node, "fill_value").value_or(0);
   emit_constant(builder, group, torch::full(one.sizes, value, at::kFloat), one.batch);
+}
+
+std::optional<StridedView> view_through(const Node& node, const StridedView& x) {
+  const MakeView make = view_op(node);
+  if (make == nullptr || has_arg(node, "dtype")) return std::nullopt;
+  try {
+    return make(node, x);
+  } catch (const Unsupported&) {
+    return std::nullopt;
+  }
 }
 
 bool is_move(const Node& node) {

@@ -50,6 +50,8 @@ void lower_slices(Builder& builder, const Group& group);
 int64_t first_index(const graph::Node& node, int64_t size);
 /// An op that only moves elements and runs as a view (move.cpp).
 bool is_move(const graph::Node& node);
+/// What such a node with one result makes of a view; nothing where that is no view.
+std::optional<StridedView> view_through(const graph::Node& node, const StridedView& x);
 /// Splitting of heads and masks: part of the attention that reads them.
 void lower_part_of_attention(Builder& builder, const Group& group);
 /// Any reduction that leaves the batch as it is.

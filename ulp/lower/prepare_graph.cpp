@@ -6,6 +6,7 @@
 #include "ulp/lower/fuse_binary.h"
 #include "ulp/lower/height_one.h"
 #include "ulp/lower/match.h"
+#include "ulp/lower/products_of_heads.h"
 #include "ulp/lower/shapes.h"
 #include "ulp/lower/spell_out.h"
 #include "ulp/lower/spell_out_images.h"
@@ -77,6 +78,7 @@ void prepare_graph(Graph& graph, std::vector<graph::PassReport>& reports) {
   spell_out_images(graph);  // what was a sequence
   fill_without_copies(graph);
   fold_constants(graph);
+  products_over_heads(graph);
   reports.push_back(fuse_written_attention(graph));
   spell_out(graph);
   spell_out_index(graph);

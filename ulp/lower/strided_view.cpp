@@ -85,6 +85,7 @@ StridedView whole_view(int32_t tensor, const runtime::TensorInfo& info) {
     if (size > 1) view.dims[order[i]] = {{size, stride}};
     stride *= size;
   }
+  if (info.times > 1) view.dims[0].push_back({info.times, stride});
   return view;
 }
 
@@ -178,6 +179,22 @@ std::optional<StridedView> windows(StridedView view, size_t dim, int64_t size, i
   view.dims.emplace_back();
   if (size > 1) view.dims.back().push_back({size, piece.stride});
   return view;
+}
+
+bool has_rows(const StridedView& view) {
+  return !view.dims.empty() && view.dims[0].size() > 1 && view.dims[0][0].is_batch();
+}
+
+StridedView rows_apart(const StridedView& view) {
+  StridedView made = view;
+  made.dims.insert(made.dims.begin(), {view.dims[0][0]});
+  made.dims[1].erase(made.dims[1].begin());
+  return made;
+}
+
+SizeExpr first_size_of(const StridedView& view) {
+  const std::vector<Piece>& first = view.dims.at(0);
+  return {product({first.begin() + 1, first.end()}), 1, 0};
 }
 
 std::optional<std::vector<int64_t>> shape_of(const StridedView& view) {

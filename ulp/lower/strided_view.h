@@ -25,7 +25,7 @@ struct StridedView {
   std::vector<std::vector<Piece>> dims;
 };
 
-/// The tensor as it is. Dimension 0 is the batch.
+/// The tensor as it is. Dimension 0 is the batch, with its rows.
 StridedView whole_view(int32_t tensor, const runtime::TensorInfo& info);
 
 /// Elements of a dimension; nothing where the batch is part of it.
@@ -51,6 +51,13 @@ std::optional<StridedView> flipped(StridedView view, size_t dim);
 StridedView repeated(StridedView view, size_t dim, int64_t times, bool each = false);
 /// Windows of a dimension, `step` apart; what is in a window becomes the last dimension.
 std::optional<StridedView> windows(StridedView view, size_t dim, int64_t size, int64_t step);
+
+/// True where dimension 0 begins with the batch and has more: rows for each item.
+bool has_rows(const StridedView& view);
+/// Such a view with the rows of an item as its dimension 1.
+StridedView rows_apart(const StridedView& view);
+/// What dimension 0 of a view that begins with the batch is: its rows times the batch.
+graph::SizeExpr first_size_of(const StridedView& view);
 
 /// Sizes of a view with the batch as dimension 0 and nowhere else; nothing for another.
 std::optional<std::vector<int64_t>> shape_of(const StridedView& view);

@@ -2,8 +2,8 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -12,8 +12,10 @@
 
 #include "ulp/graph/passes/pattern.h"
 #include "ulp/lower/attention.h"
+#include "ulp/lower/attention_mask.h"
 #include "ulp/lower/fixed_masks.h"
 #include "ulp/lower/match.h"
+#include "ulp/lower/score_changes.h"
 #include "ulp/lower/writer.h"
 
 namespace ulp::lowering {
@@ -25,29 +27,12 @@ using graph::Value;
 
 namespace {
 
-/// A finite fill that hides a key also where all keys are hidden: added to a score it leaves nothing of it.
-constexpr double kHiddenKey = -1e8;
-/// The same of a fill that is scaled afterwards.
-constexpr double kHiddenScaledKey = -1e9;
-
 /// What was done to q k^T before the softmax.
 struct Scores {
   Argument query, key;
   bool key_is_swapped = true;  ///< `key` is the value before its last dimensions were swapped
-  double scale = 1;
-  bool causal = false;
-  int64_t mask_size = -1;            ///< queries and keys of a causal mask, or keys of the other
-  Value* key_mask = nullptr;         ///< [N, 1, 1, keys]: added, or true where a key is hidden
-  std::optional<double> key_fill{};  ///< what a hidden key gets, where key_mask is of truth
+  StepMasks masks;
 };
-
-/// A mask [N, 1, 1, keys] that the network computes.
-bool masks_keys(const FixedMasks& masks, const Argument& mask) {
-  if (!mask.is_value() || !mask.value->meta || masks.is_fixed(mask)) return false;
-  const auto& sizes = mask.value->meta->sizes;
-  return sizes.size() == 4 && sizes[0] == graph::SizeExpr{1, 1, 0} && sizes[1].offset == 1 &&
-         sizes[2].offset == 1 && sizes[1].constant() && sizes[2].constant();
-}
 
 bool is_product(const Node& node) {
   return node.is("aten::bmm") || node.is("aten::matmul");
@@ -72,32 +57,30 @@ std::vector<int64_t> order_of(const Node& node) {
   return order;
 }
 
-/// Follows weights of values back to q and k, and gathers what scales and masks the scores on the way. Scores
-/// are read from the last call to the first: a score s that is open became scale_ s, a later one later_scale_
-/// s + later_.
+/// Follows weights of values back to q and k, and gathers what scales and masks the scores on the way, from the last call to
+/// the first.
 class Matcher {
  public:
-  explicit Matcher(FixedMasks& masks) : masks_(masks) {}
+  explicit Matcher(FixedMasks& masks) : masks_(masks), score_masks_(masks) {}
 
   /// The attention whose last product is `product`; nothing where it is none, or masked in a way that the
   /// step has not.
   std::optional<Scores> match(const Node& product) {
-    const int64_t rank = is_product(product) ? graph::rank(product.args[0]) : 0;
-    if (rank != 3 && rank != 4) return std::nullopt;
+    rank_ = is_product(product) ? graph::rank(product.args[0]) : 0;
+    if (rank_ != 3 && rank_ != 4) return std::nullopt;
     const Node* softmax = through_weights(product);
     if (softmax == nullptr || !softmax->is("aten::softmax") || !keeps_type(*softmax)) return std::nullopt;
     const std::optional<int64_t> dim = graph::integer(softmax->arg("dim"));
-    if (dim != -1 && dim != rank - 1) return std::nullopt;
+    if (dim != -1 && dim != rank_ - 1) return std::nullopt;
     const Node* node = through_identities(softmax->args[0], *softmax);
     while (node != nullptr && !is_product(*node)) node = peel(*node);
-    if (node == nullptr || graph::rank(node->output()) != rank || !take_operands(*node)) return std::nullopt;
-    if (triangle_) {
-      if (!(later_ <= kHiddenScore) || !std::isfinite(scale_)) return std::nullopt;
-      scores_.causal = true;
-    } else if (rank == 3 || zeroed_weights_) {
-      return std::nullopt;
-    }
-    scores_.scale = scale_;
+    if (node == nullptr || graph::rank(node->output()) != rank_ || !take_operands(*node)) return std::nullopt;
+    std::ranges::reverse(changes_);
+    const std::optional<StepMasks> found = step_masks_of(changes_, runtime::BlindQueries::nan);
+    if (!found || (!found->causal && rank_ == 3)) return std::nullopt;
+    const bool masks_keys = !found->keys.empty() || found->values != nullptr;
+    if (zeroed_ >= 0 && (found->later != zeroed_ || masks_keys)) return std::nullopt;
+    scores_.masks = *found;
     return mask_fits() ? std::optional(scores_) : std::nullopt;
   }
 
@@ -125,8 +108,8 @@ class Matcher {
       const bool fills =
           node->is("aten::masked_fill") && mask && mask->hides && masks_.number(node->args[2]) == 0.0;
       if (!fills && !(node->is("aten::mul") && mask && mask->keeps)) return nullptr;
-      zeroed_weights_ = true;
-      if (!take_size(*mask)) return nullptr;
+      if (zeroed_ >= 0 && zeroed_ != mask->size) return nullptr;
+      zeroed_ = mask->size;
       node = through_identities(node->args[0], *node);
     }
     return node;
@@ -173,12 +156,6 @@ class Matcher {
     return true;
   }
 
-  bool take_size(const Triangle& mask) {
-    if (scores_.mask_size >= 0 && scores_.mask_size != mask.size) return false;
-    scores_.mask_size = mask.size;
-    return true;
-  }
-
   /// A mask of another size would be one of other scores: it broadcasts them.
   bool mask_fits() const {
     const auto &query = scores_.query.value->meta, &key = scores_.key.value->meta;
@@ -186,39 +163,26 @@ class Matcher {
     const size_t rank = query->sizes.size();
     const int64_t queries = query->sizes[rank - 2].offset;
     const int64_t keys = key->sizes[rank - (scores_.key_is_swapped ? 2 : 1)].offset;
-    if (scores_.causal) return scores_.mask_size == queries && scores_.mask_size == keys;
-    return scores_.key_mask == nullptr || scores_.mask_size == keys;
+    const StepMasks& masks = scores_.masks;
+    if (masks.causal && (masks.later != queries || masks.later != keys)) return false;
+    const auto fits = [&](const Value* row) { return row->meta->sizes.back().offset == keys; };
+    return (masks.values == nullptr || fits(masks.values)) &&
+           std::ranges::all_of(masks.keys, [&](const HiddenKeys& hidden) { return fits(hidden.value); });
   }
 
-  /// No mask is known yet.
-  bool takes_key_mask() const { return !triangle_ && scores_.key_mask == nullptr; }
-
-  bool take_key_mask(Value* mask, std::optional<double> fill) {
-    scores_.key_mask = mask;
-    scores_.key_fill = fill;
-    scores_.mask_size = mask->meta->sizes[3].offset;
-    return true;
+  bool change(ScoreChange::Kind kind, double number, std::optional<PickedScores> where) {
+    if (where) changes_.push_back({.kind = kind, .number = number, .where = *std::move(where)});
+    return where.has_value();
   }
 
-  /// A mask that hides later scores: they become `number`, or `number` is added to them.
-  bool take_triangle(const Triangle& mask, double number, bool added) {
-    if (scores_.key_mask != nullptr || zeroed_ || !take_size(mask)) return false;
-    if (!triangle_) later_scale_ = scale_;
-    if (!replaced_) later_ = (triangle_ ? later_ : 0) + later_scale_ * number;
-    triangle_ = true;
-    replaced_ = replaced_ || !added;
-    return later_scale_ > 0;  // the largest number stays the largest
-  }
-
+  /// scores times or divided by a number
   bool scales(const Node& node, size_t& next) {
     const bool divides = node.is("aten::div") && node.args.size() == 2;
     if (!divides && !node.is("aten::mul")) return false;
     std::optional<double> number = masks_.number(node.args[1]);
     if (!number && !divides && (number = masks_.number(node.args[0]))) next = 1;
     if (!number || (divides && *number == 0) || !node.args[next].is_value()) return false;
-    const double factor = divides ? 1 / *number : *number;
-    scale_ *= factor;
-    later_scale_ *= factor;
+    changes_.push_back({.kind = ScoreChange::Kind::scale, .number = divides ? 1 / *number : *number});
     return true;
   }
 
@@ -226,26 +190,21 @@ class Matcher {
   bool fills(const Node& node) {
     if (!node.is("aten::masked_fill")) return false;
     const std::optional<double> fill = masks_.number(node.args[2]);
-    if (!fill) return false;
-    if (const std::optional<Triangle> mask = masks_.triangle(node.args[1]))
-      return mask->hides && take_triangle(*mask, *fill, false);
-    // Where all keys are hidden, an infinite fill gives no number and a finite one the mean.
-    const double filled = *fill * scale_;
-    const bool hides = filled <= (scale_ == 1 ? kHiddenKey : kHiddenScaledKey);
-    if (!hides || filled < std::numeric_limits<float>::lowest() || !takes_key_mask() ||
-        !masks_keys(masks_, node.args[1]))
-      return false;
-    return take_key_mask(node.args[1].value, filled);
+    return fill && change(ScoreChange::Kind::fill, *fill, score_masks_.where_true(node.args[1], rank_));
   }
 
   /// where(mask, scores, a large negative number), or the other way round
   bool chooses(const Node& node, size_t& next) {
     if (!node.is("aten::where") || node.args.size() != 3) return false;
-    const std::optional<Triangle> mask = masks_.triangle(node.args[0]);
-    if (!mask || !(mask->shows || mask->hides)) return false;
-    next = mask->shows ? 1 : 2;
-    const std::optional<double> fill = masks_.number(node.args[3 - next]);
-    return fill && take_triangle(*mask, *fill, false);
+    for (const bool shows : {true, false}) {
+      next = shows ? 1 : 2;
+      const std::optional<double> fill = masks_.number(node.args[3 - next]);
+      if (!fill || !node.args[next].is_value()) continue;
+      return change(ScoreChange::Kind::fill, *fill,
+                    shows ? score_masks_.where_false(node.args[0], rank_)
+                          : score_masks_.where_true(node.args[0], rank_));
+    }
+    return false;
   }
 
   /// scores + mask, mask + scores or scores - mask, the mask being 0 or a large number
@@ -253,16 +212,16 @@ class Matcher {
     const bool subtracts = node.target() == "aten::sub.Tensor";
     if ((!subtracts && node.target() != "aten::add.Tensor") || graph::number(node.args[2]) != 1.0)
       return false;
-    next = !subtracts && masks_.is_fixed(node.args[0]) ? 1 : 0;
-    const Argument& other = node.args[1 - next];
-    if (const std::optional<Triangle> mask = masks_.triangle(other)) {
-      const std::optional<double> number = subtracts ? mask->takes : mask->adds;
-      return number && take_triangle(*mask, *number, true);
+    for (next = 0; next < (subtracts ? 1 : 2); ++next) {
+      const std::optional<AddedMask> mask =
+          score_masks_.added(node.args[1 - next], subtracts ? -1 : 1, rank_);
+      if (!mask) continue;
+      for (const AddedNumber& one : mask->numbers) change(ScoreChange::Kind::add, one.number, one.where);
+      if (mask->values != nullptr)
+        changes_.push_back({.kind = ScoreChange::Kind::add_values, .where = {}, .values = mask->values});
+      return true;
     }
-    if (subtracts || scale_ != 1 || !takes_key_mask() || !masks_keys(masks_, other) ||
-        !at::isFloatingType(other.value->meta->dtype))
-      return false;
-    return take_key_mask(other.value, std::nullopt);
+    return false;
   }
 
   /// scores * mask, the mask being 1 where a score is open and 0 elsewhere: what is added afterwards hides
@@ -270,20 +229,18 @@ class Matcher {
     if (!node.is("aten::mul")) return false;
     next = masks_.is_fixed(node.args[0]) ? 1 : 0;
     const std::optional<Triangle> mask = masks_.triangle(node.args[1 - next]);
-    if (!triangle_ || !mask || !mask->keeps || !take_size(*mask)) return false;
-    zeroed_ = true;
+    if (!mask || !mask->keeps) return false;
+    changes_.push_back(
+        {.kind = ScoreChange::Kind::scale, .number = 0, .where = {mask->size, {}}, .only_at = true});
     return true;
   }
 
   FixedMasks& masks_;
+  ScoreMasks score_masks_;
   Scores scores_;
-  double scale_ = 1;
-  bool triangle_ = false;        ///< a mask hides later scores
-  double later_scale_ = 1;       ///< of later scores, where they were not replaced
-  double later_ = 0;             ///< the largest number that such a mask leaves of later scores, besides them
-  bool replaced_ = false;        ///< nothing is left of them
-  bool zeroed_ = false;          ///< they were multiplied by 0
-  bool zeroed_weights_ = false;  ///< their weights are set to 0
+  std::vector<ScoreChange> changes_;
+  int64_t rank_ = 0;
+  int64_t zeroed_ = -1;  ///< the size of the triangle in which weights are set to 0
 };
 
 int64_t size_at(const Value* value, int64_t from_end) {
@@ -301,15 +258,34 @@ Argument none() {
   return c10::IValue();
 }
 
-/// The mask that is added: numbers as they are, or `fill` where there is truth and 0 elsewhere.
-Argument added_mask(Graph& graph, const Scores& scores, Node& node) {
-  if (scores.key_mask == nullptr) return none();
-  if (!scores.key_fill) return scores.key_mask;
-  const c10::IValue no = false;
-  Value* numbers =
-      call_before(graph, "aten::to.dtype", {scores.key_mask, c10::IValue(at::kFloat), no, no, none()}, node);
-  return call_before(graph, "aten::masked_fill.Scalar",
-                     {numbers, scores.key_mask, c10::IValue(*scores.key_fill)}, node);
+/// Truth [N, 1, 1, keys] where a key is hidden.
+Value* hidden_keys(Graph& graph, const std::vector<HiddenKeys>& keys, Node& node) {
+  Value* all = nullptr;
+  for (const HiddenKeys& one : keys) {
+    Value* row = one.value;
+    if (row->meta->sizes.size() == 3) row = call_before(graph, "aten::unsqueeze", {row, literal(1)}, node);
+    if (one.where == HiddenKeys::Where::is_false) row = call_before(graph, "aten::logical_not", {row}, node);
+    if (one.where == HiddenKeys::Where::is_zero)
+      row = call_before(graph, "aten::eq.Scalar", {row, literal(0)}, node);
+    all = all == nullptr ? row : call_before(graph, "aten::logical_or", {all, row}, node);
+  }
+  return all;
+}
+
+/// The mask that is added: numbers as they are, or one where there is truth and 0 elsewhere.
+Argument added_mask(Graph& graph, const StepMasks& masks, int64_t queries, Node& node) {
+  Argument keys = none();
+  if (masks.values != nullptr) keys = masks.values;
+  if (!masks.keys.empty()) {
+    const c10::IValue no = false;
+    Value* hidden = hidden_keys(graph, masks.keys, node);
+    Value* zeros =
+        call_before(graph, "aten::to.dtype", {hidden, c10::IValue(at::kFloat), no, no, none()}, node);
+    keys =
+        call_before(graph, "aten::masked_fill.Scalar", {zeros, hidden, c10::IValue(masks.key_number)}, node);
+  }
+  if (!keys.is_value() || (!masks.causal && masks.blind == runtime::BlindQueries::zeros)) return keys;
+  return attention_mask(graph, keys, queries, masks.causal, masks.blind, node);
 }
 
 /// How many heads stand before or in the first of three dimensions: [N, S, depth] or [N * heads, S, depth]; 0
@@ -334,6 +310,14 @@ void fuse_with_heads(Graph& graph, Node& product, std::vector<Argument> args, in
   graph.retarget(&product, "aten::flatten.using_ints", {joined, literal(0), literal(1)});
 }
 
+/// True where the step takes [N, heads, queries, depth] and keys and values of these sizes with a mask of keys.
+bool takes_masks(const Value& query, const std::vector<graph::SizeExpr>& keys, const Value& value) {
+  if (!query.meta || !value.meta) return false;
+  const std::vector<graph::SizeExpr>& q = query.meta->sizes;
+  return q.size() == 4 && q[0] == graph::SizeExpr{1, 1, 0} && keys == value.meta->sizes && keys[0] == q[0] &&
+         keys[1] == q[1];
+}
+
 /// False where the values are none that the node can have.
 bool fuse(Graph& graph, Node& product, const Scores& scores) {
   if (!product.args[1].is_value() || graph::rank(product.args[1]) != graph::rank(scores.query)) return false;
@@ -341,16 +325,25 @@ bool fuse(Graph& graph, Node& product, const Scores& scores) {
   const int64_t heads = rows ? heads_of(scores.query.value) : 0;
   if (rows && (heads == 0 || heads_of(scores.key.value) != heads || heads_of(product.args[1].value) != heads))
     return false;
+  const StepMasks& masks = scores.masks;
+  const bool masked = !masks.keys.empty() || masks.values != nullptr;
+  std::vector<graph::SizeExpr> keys = scores.key.value->meta->sizes;
+  if (!scores.key_is_swapped) std::swap(keys[keys.size() - 1], keys[keys.size() - 2]);
+  const bool fits = rows ? heads == 1 && keys == product.args[1].value->meta->sizes
+                         : takes_masks(*scores.query.value, keys, *product.args[1].value);
+  if (masked && (rows || masks.causal || masks.blind != runtime::BlindQueries::zeros) && !fits) return false;
   const Argument key = scores.key_is_swapped ? scores.key
                                              : call_before(graph, "aten::transpose.int",
                                                            {scores.key, literal(-2), literal(-1)}, product);
+  const Argument mask = added_mask(graph, masks, size_at(scores.query.value, 2), product);
+  const bool made = mask.is_value() && mask.value->producer->is(kAttentionMask);
   std::vector<Argument> args = {scores.query,
                                 key,
                                 product.args[1],
-                                added_mask(graph, scores, product),
+                                mask,
                                 c10::IValue(0.0),
-                                c10::IValue(scores.causal),
-                                c10::IValue(scores.scale)};
+                                c10::IValue(masks.causal && !made),
+                                c10::IValue(masks.scale)};
   if (rows) {
     fuse_with_heads(graph, product, std::move(args), heads);
   } else {
@@ -359,16 +352,48 @@ bool fuse(Graph& graph, Node& product, const Scores& scores) {
   return true;
 }
 
-/// A constant mask of an attention node that hides what comes later becomes is_causal.
-void name_causal_mask(FixedMasks& masks, Node& attention) {
-  const std::optional<Triangle> mask = masks.triangle(attention.arg("attn_mask"));
-  const auto has_size = [&](const char* name) {
-    const Value* value = attention.arg(name).value;
-    return value->meta && value->meta->sizes.size() >= 3 && size_at(value, 2) == mask->size;
-  };
-  if (!mask || !has_size("query") || !has_size("key") ||
-      !(mask->shows || (mask->adds && *mask->adds <= kHiddenScore)))
+/// The masks of an attention node that the step has; nothing for others.
+std::optional<StepMasks> masks_of(ScoreMasks& masks, const Node& attention) {
+  const Argument& mask = attention.arg("attn_mask");
+  const int64_t rank = graph::rank(attention.arg("query"));
+  if (!mask.is_value() || !mask.value->meta) return std::nullopt;
+  std::vector<ScoreChange> changes;
+  if (mask.value->meta->dtype == at::kBool) {
+    const std::optional<PickedScores> where = masks.where_false(mask, rank);
+    if (!where) return std::nullopt;
+    changes.push_back({.kind = ScoreChange::Kind::fill, .number = -INFINITY, .where = *where});
+  } else {
+    const std::optional<AddedMask> added = masks.added(mask, 1, rank);
+    if (!added) return std::nullopt;
+    for (const AddedNumber& one : added->numbers)
+      changes.push_back({.kind = ScoreChange::Kind::add, .number = one.number, .where = one.where});
+    if (added->values != nullptr)
+      changes.push_back({.kind = ScoreChange::Kind::add_values, .where = {}, .values = added->values});
+  }
+  // A query that sees no key gives zeros, as LibTorch has it.
+  return step_masks_of(changes, runtime::BlindQueries::zeros);
+}
+
+/// A mask of an attention node that hides what comes later becomes is_causal, one that hides keys of a sample numbers that
+/// are added.
+void name_masks(Graph& graph, FixedMasks& fixed, Node& attention) {
+  if (!attention.arg("attn_mask").is_value() || has_attention_step(attention)) return;
+  ScoreMasks masks(fixed);
+  const std::optional<StepMasks> found = masks_of(masks, attention);
+  const Value *query = attention.arg("query").value, *key = attention.arg("key").value;
+  if (!found || !query->meta || !key->meta || query->meta->sizes.size() < 3) return;
+  const auto size_of = [](const Value* value) { return size_at(value, 2); };
+  if (found->causal && (size_of(query) != found->later || size_of(key) != found->later)) return;
+  if (!found->keys.empty() || found->values != nullptr) {
+    if (!takes_masks(*query, key->meta->sizes, *attention.arg("value").value)) return;
+    const auto fits = [&](const Value* row) { return row->meta->sizes.back().offset == size_of(key); };
+    if (found->values != nullptr && !fits(found->values)) return;
+    for (const HiddenKeys& one : found->keys) {
+      if (!fits(one.value)) return;
+    }
+    attention.arg("attn_mask") = added_mask(graph, *found, size_of(query), attention);
     return;
+  }
   attention.arg("attn_mask") = none();
   attention.arg("is_causal") = c10::IValue(true);
 }
@@ -450,7 +475,7 @@ graph::PassReport fuse_written_attention(Graph& graph) {
                                ": softmax and two products -> aten::scaled_dot_product_attention");
     }
     if (!node->is(kAttention)) continue;
-    name_causal_mask(masks, *node);
+    name_masks(graph, masks, *node);
     give_heads(graph, *node);
   }
   return report;
