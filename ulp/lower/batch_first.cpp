@@ -4,10 +4,12 @@
 #include <map>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "ulp/graph/passes/pattern.h"
 #include "ulp/lower/match.h"
+#include "ulp/lower/ops.h"
 #include "ulp/lower/pointwise.h"
 
 namespace ulp::lowering {
@@ -108,8 +110,7 @@ class Mover {
 
   bool run() {
     for (const auto& node : graph_.nodes()) {
-      if (node->kind() == Node::Kind::call && node->outputs().size() == 1 && !node->args.empty())
-        visit(*node);
+      if (node->kind() == Node::Kind::call && !node->args.empty() && !keeps_rows(*node)) visit(*node);
     }
     if (replaced_.empty()) return false;
     for (Node* node : replaced_) graph_.erase(node);
@@ -122,14 +123,65 @@ class Mover {
   }
 
  private:
+  /// Images and sequences that are rows of the batch, as the frames of films, stay so: a step takes each of them as an item.
+  /// What follows them stays, too, so that it becomes part of their steps.
+  bool keeps_rows(const Node& node) {
+    if (node.outputs().empty() || node.is("aten::scaled_dot_product_attention")) return false;
+    const std::optional<BatchPlace> place = places_.of(*node.outputs()[0]);
+    if (!place || place->dim != 0 || place->times == 1 || place->outer > 1) return false;
+    bool follows = false;
+    for (const Value* read : node.reads()) {
+      const std::optional<BatchPlace> own = places_.of(*read);
+      if (own && *own != *place) return false;
+      follows = follows || rows_.contains(read);
+    }
+    if (!follows && (is_moved(node) || is_move(node))) return false;
+    for (const auto& made : node.outputs()) rows_.insert(made.get());
+    return true;
+  }
+
+  /// Ops that visit() gives the batch first.
+  static bool is_moved(const Node& node) {
+    return is_pointwise(node) || is_any(node, {"aten::sum",
+                                               "aten::mean",
+                                               "aten::amax",
+                                               "aten::amin",
+                                               "aten::linalg_vector_norm",
+                                               "aten::norm",
+                                               "aten::softmax",
+                                               "aten::log_softmax",
+                                               "aten::cumsum",
+                                               "aten::argmax",
+                                               "aten::argmin",
+                                               "aten::cat",
+                                               "aten::embedding",
+                                               "aten::linear",
+                                               "aten::layer_norm",
+                                               "aten::matmul",
+                                               "aten::bmm",
+                                               "aten::mm",
+                                               "ulp::linear_dynamic",
+                                               "ulp::quantize",
+                                               "ulp::dequantize"});
+  }
+
   void visit(Node& node) {
+    if (is_move(node)) return;
+    const size_t before = replaced_.size();
+    if (node.outputs().size() == 1) visit_known(node);
+    if (replaced_.size() == before) any_rows(node);
+  }
+
+  void visit_known(Node& node) {
     if (node.is("aten::prelu")) return;  // its slopes belong to dimension 1
     if (is_pointwise(node)) return pointwise(node);
     if (node.is("aten::scaled_dot_product_attention")) return attention(node);
     if (is_any(node, {"aten::sum.dim_IntList", "aten::mean.dim", "aten::amax", "aten::amin"}))
       return reduce(node, 1);
     if (is_any(node, {"aten::linalg_vector_norm", "aten::norm.ScalarOpt_dim"})) return reduce(node, 2);
-    if (is_any(node, {"aten::softmax", "aten::log_softmax"})) return softmax(node);
+    if (is_any(node, {"aten::softmax", "aten::log_softmax", "aten::cumsum", "aten::argmax", "aten::argmin"}))
+      return along(node);
+    if (is_any(node, {"aten::matmul", "aten::bmm", "aten::mm"})) return product(node);
     if (node.is("aten::cat")) return cat(node);
     if (node.is("aten::embedding")) return rows(node, 1, 0);
     if (is_any(node, {"aten::linear", "ulp::linear_dynamic"})) return rows(node, 0, 1);
@@ -180,7 +232,8 @@ class Mover {
     replace(node, std::move(args), *place);
   }
 
-  void softmax(Node& node) {
+  /// An op along one dimension, which is its argument 1 and may fall away.
+  void along(Node& node) {
     const std::optional<BatchPlace> place = moved_batch(node.args[0]);
     const std::optional<int64_t> given = graph::integer(node.arg("dim"));
     if (!place || !given) return;
@@ -189,7 +242,70 @@ class Mover {
     std::vector<Argument> args = node.args;
     args[0] = first(node, node.args[0].value, *place);
     args[1] = c10::IValue(place->moved(dim));
-    replace(node, std::move(args), *place);
+    BatchPlace result = *place;
+    if (dim < place->dim && has_arg(node, "keepdim") && !bool_arg(node, "keepdim")) --result.dim;
+    replace(node, std::move(args), result);
+  }
+
+  /// Matrices: the batch is one of the dimensions before them, or is the rows of the first or the columns of the second,
+  /// whose other side is a constant.
+  void product(Node& node) {
+    if (!node.args[0].is_value() || !node.args[1].is_value()) return;
+    const std::optional<BatchPlace> place = places_.of(*node.output());
+    const int64_t rank = rank_of(*node.output());
+    if (!place || place->is_first()) return;
+    if (place->dim < rank - 2) {
+      const bool apart =
+          place->dim == 0 && place->outer == 1;  // the step reads heads beside the batch where they lie
+      return apart ? void() : pointwise(node, "aten::matmul");
+    }
+    const bool rows = place->dim == rank - 2;
+    const Argument &side = node.args[rows ? 0 : 1], &other = node.args[rows ? 1 : 0];
+    if (!other.value->meta || places_.of(*other.value) || moved_batch(side) != place) return;
+    if (rank_of(*side.value) != rank || rank_of(*other.value) > rank) return;
+    if (rows && rank_of(*other.value) == 2) return this->rows(node, 0, 1);
+    const Argument one = c10::IValue(rows ? int64_t{-2} : int64_t{-1});
+    const Argument vectors = called(node, "aten::unsqueeze", {first(node, side.value, *place), one});
+    const Argument made = called(node, "aten::matmul",
+                                 rows ? std::vector<Argument>{vectors, other} : std::vector{other, vectors});
+    replaced_.push_back(&node);
+    show(node, *node.output(), called(node, "aten::squeeze.dim", {made, one}).value, *place);
+  }
+
+  /// Rows of the batch are items to any other op, whatever their order: those before the batch go behind it.
+  void any_rows(Node& node) {
+    std::optional<BatchPlace> place;
+    for (const Value* read : node.reads()) {
+      const std::optional<BatchPlace> own = places_.of(*read);
+      if (own && place.value_or(*own) != *own) return;
+      if (own) place = own;
+    }
+    if (!place || place->dim != 0 || place->outer == 1) return;
+    const auto is_rows = [&](const auto& made) {
+      const std::optional<BatchPlace> own = places_.of(*made);
+      return own && own->dim == 0 && own->times == place->times;
+    };
+    if (!std::ranges::all_of(node.outputs(), is_rows)) return;
+    std::vector<Argument> args = node.args;
+    for (Argument& arg : args) in_order(node, arg, *place);
+    Node* made = graph_.call(node.target(), std::move(args), &node);
+    made->scope = node.scope;
+    replaced_.push_back(&node);
+    for (size_t i = 0; i < node.outputs().size(); ++i) {
+      std::vector<SizeExpr> sizes = other_sizes(*node.outputs()[i], *place);
+      sizes.insert(sizes.begin(), {SizeExpr{1, 1, 0}, SizeExpr{0, 1, place->times}});
+      const Argument items = called(node, "aten::reshape", {made->outputs()[i].get(), sizes_argument(sizes)});
+      show(node, *node.outputs()[i], items.value, *place);
+    }
+  }
+
+  /// Values of such a place with the batch before all rows, in one dimension with them.
+  void in_order(Node& node, Argument& arg, const BatchPlace& place) {
+    for (Argument& item : arg.items) in_order(node, item, place);
+    if (!arg.is_value() || !places_.of(*arg.value)) return;
+    std::vector<SizeExpr> sizes = other_sizes(*arg.value, place);
+    sizes.insert(sizes.begin(), SizeExpr{place.times, 1, 0});
+    arg = called(node, "aten::reshape", {first(node, arg.value, place), sizes_argument(sizes)});
   }
 
   void cat(Node& node) {
@@ -225,7 +341,7 @@ class Mover {
   }
 
   /// Operands broadcast against each other: each that has the dimension of the batch gets all dimensions first.
-  void pointwise(Node& node) {
+  void pointwise(Node& node, const char* target = nullptr) {
     const std::optional<BatchPlace> place = places_.of(*node.output());
     if (!place || place->is_first()) return;
     const int64_t rank = rank_of(*node.output());
@@ -247,7 +363,7 @@ class Mover {
       if (place->dim > 0) arg = moved(node, arg, place->dim, 0);
       if (place->times > 1) arg = called(node, "aten::unsqueeze", {arg, c10::IValue(int64_t{0})});
     }
-    replace(node, std::move(args), *place);
+    replace(node, std::move(args), *place, target);
   }
 
   Argument called(Node& node, const char* target, std::vector<Argument> args) {
@@ -312,21 +428,28 @@ class Mover {
 
   /// The op with these arguments, whose result has the batch first, and for its readers a view that has it in its
   /// place.
-  void replace(Node& node, std::vector<Argument> args, const BatchPlace& place) {
+  void replace(Node& node, std::vector<Argument> args, const BatchPlace& place,
+               const char* target = nullptr) {
     replaced_.push_back(&node);
-    Value* result = called(node, node.target().c_str(), std::move(args)).value;
+    Value* result = called(node, target != nullptr ? target : node.target().c_str(), std::move(args)).value;
+    show(node, *node.output(), result, place);
+  }
+
+  /// The readers of the node's result read a view of `result`, which has the batch first.
+  void show(Node& node, Value& output, Value* result, const BatchPlace& place) {
     Argument seen = result;
-    if (place.times > 1) seen = together(node, seen, place, other_sizes(*node.output(), place));
+    if (place.times > 1) seen = together(node, seen, place, other_sizes(output, place));
     if (place.dim > 0) seen = moved(node, seen, 0, place.dim);
-    seen.value->meta = node.output()->meta;
+    seen.value->meta = output.meta;
     places_.set(*seen.value, place.outer);
-    graph_.replace_uses(node.output(), seen.value);
+    graph_.replace_uses(&output, seen.value);
     if (seen.value != result) inner_[seen.value] = {result, place};
   }
 
   Graph& graph_;
   BatchPlaces places_;
   std::map<const Value*, std::pair<Value*, BatchPlace>> inner_;  ///< a view of ours -> what it is a view of
+  std::unordered_set<const Value*> rows_;                        ///< that stay rows of the batch
   std::vector<Node*> replaced_;
 };
 

@@ -1,10 +1,12 @@
 #include "ulp/lower/boundary.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <optional>
 
 #include "ulp/libtorch/data_types.h"
+#include "ulp/runtime/ops/pointwise_op.h"
 
 namespace ulp::lowering {
 
@@ -16,10 +18,26 @@ using runtime::Step;
 
 namespace {
 
-/// Ids come as integers, everything else as f32.
+constexpr std::array kInputTypes = {DataType::f32, DataType::i32, DataType::i64, DataType::u8};
+
+/// Truth values and uint8 come as bytes, ids as integers, everything else as f32.
 std::optional<DataType> input_type(at::ScalarType dtype) {
+  if (dtype == at::kBool) return DataType::u8;
   const std::optional<DataType> type = libtorch::data_type_of(dtype);
-  return type == DataType::f32 || type == DataType::i32 || type == DataType::i64 ? type : std::nullopt;
+  return type && std::ranges::count(kInputTypes, *type) > 0 ? type : std::nullopt;
+}
+
+/// Rows of dimension 0 for each item of the batch, where that is several.
+int64_t rows_an_item(const Value& value) {
+  if (!value.meta || value.meta->sizes.empty()) return 1;
+  const graph::SizeExpr& first = value.meta->sizes[0];
+  const bool rows = first.numerator > 1 && first == graph::SizeExpr{first.numerator, 1, 0};
+  return rows ? first.numerator : 1;
+}
+
+/// The caller's sizes, with the batch as dimension 0 where that is rows of it.
+std::vector<int64_t> sizes_for_caller(const Node& node, const Value& value) {
+  return rows_an_item(value) > 1 ? shape_of(node, value) : caller_shape_of(node, value);
 }
 
 int64_t batch_of(const std::vector<int64_t>& shape) {
@@ -48,6 +66,18 @@ int32_t emit_move_batch(Builder& builder, int32_t tensor, int64_t to, const std:
   return builder.emit(std::move(step), name, form, shape);
 }
 
+/// Bytes of the caller as truth values, 0 and 1, which steps compute in f32: every byte but 0 is true.
+int32_t emit_truth(Builder& builder, int32_t tensor, const std::string& name) {
+  using Operand = runtime::PointwiseOperand;
+  const Operand byte{.kind = Operand::Kind::input, .index = 0, .number = 0};
+  const Operand zero{.kind = Operand::Kind::number, .index = 0, .number = 0};
+  runtime::PointwiseText program{{{kernels::PointwiseOp::ne, {byte, zero}}}};
+  Step step{.op = runtime::Op::pointwise, .name = name, .inputs = {tensor}};
+  step.attributes = runtime::PointwiseAttributes{std::move(program), 0};
+  const std::vector<int64_t> shape = info_of(builder, tensor).shape;
+  return builder.emit(std::move(step), name, {DataType::f32}, shape);
+}
+
 /// Whether the graph has codes there, too: those that are dequantized are numbers in it.
 bool are_codes(const Value& result, const Form& held) {
   const bool bytes = result.meta && (result.meta->dtype == at::kByte || result.meta->dtype == at::kChar);
@@ -63,22 +93,48 @@ int32_t output_tensor(Builder& builder, const Node& reader, const Value* result,
   const bool integers = form.type == DataType::i32 || form.type == DataType::i64;
   const std::string name = result->name + ".copy";
   Step copy{.op = integers ? runtime::Op::move : runtime::Op::convert, .name = name, .inputs = {tensor}};
-  if (integers) copy.attributes = move_of(whole_view(tensor, info_of(builder, tensor)), Layout::plain);
+  runtime::TensorInfo item = info_of(builder, tensor);
+  item.times = 1;  // the step sees rows
+  if (integers) copy.attributes = move_of(whole_view(tensor, item), Layout::plain);
   return builder.emit(std::move(copy), name, form, shape_of(reader, *result));
+}
+
+/// Rows of the batch as they lie for the caller: steps of time may stand before it, as in [time * batch, features].
+int32_t emit_result_rows(Builder& builder, const Node& reader, const Value* result, const Form& form) {
+  StridedView view = joined(builder.view_of(reader, result));
+  std::vector<Piece> first = view.dims.at(0);
+  const auto batch = std::ranges::find_if(first, &Piece::is_batch) - first.begin();
+  if (batch == 0 || batch == static_cast<std::ptrdiff_t>(first.size()))
+    return output_tensor(builder, reader, result, form);
+  // [batch, before..., behind..., others]
+  const bool behind = batch + 1 < static_cast<std::ptrdiff_t>(first.size());
+  view.dims.erase(view.dims.begin());
+  if (behind) view.dims.insert(view.dims.begin(), {first.begin() + batch + 1, first.end()});
+  view.dims.insert(view.dims.begin(), {first.begin(), first.begin() + batch});
+  view.dims.insert(view.dims.begin(), {first[static_cast<size_t>(batch)]});
+  const int32_t items = builder.emit_view_as(reader, view, form, result->name + ".batch_first");
+  const int32_t moved = emit_move_batch(builder, items, 1, result->name + ".in_order");
+  return builder.emit_rows(moved, behind ? 1 : 0, result->name);
 }
 
 }  // namespace
 
 void add_input(Builder& builder, const Value* input) {
   const Node& node = *input->producer;
-  const std::vector<int64_t> shape = caller_shape_of(node, *input);
+  const std::vector<int64_t> shape = sizes_for_caller(node, *input);
   const std::optional<DataType> type = input_type(input->meta->dtype);
-  if (!type) unsupported(node, "expected an input of f32, i32 or i64, got ", input->meta->dtype);
-  const int32_t tensor = builder.add_tensor(input->name, {*type}, shape);
+  if (!type) {
+    unsupported(node, "expected an input of float32, int32, int64, uint8 or bool, got ", input->meta->dtype,
+                ": cast it before the model, or inside of it to the type that it is read in");
+  }
+  const int32_t tensor = builder.add_tensor(input->name, {*type}, shape, rows_an_item(*input));
   builder.plan().inputs.push_back(tensor);
   const int64_t batch = batch_of(shape);
-  if (batch == 0) return builder.bind(input, tensor);
-  const int32_t rows = emit_move_batch(builder, tensor, 0, input->name + ".batch_first");
+  const bool truth = input->meta->dtype == at::kBool;
+  if (batch == 0)
+    return builder.bind(input, truth ? emit_truth(builder, tensor, input->name + ".truth") : tensor);
+  int32_t rows = emit_move_batch(builder, tensor, 0, input->name + ".batch_first");
+  if (truth) rows = emit_truth(builder, rows, input->name + ".truth");
   const std::vector<int64_t> order = order_with(0, batch, shape.size());
   builder.bind_view(input, permuted(whole_view(rows, info_of(builder, rows)), order));
 }
@@ -89,8 +145,12 @@ void add_output(Builder& builder, const Node& reader, const Value* result) {
   const bool held = form.type == DataType::i32 || form.type == DataType::i64;
   const bool integers = result->meta && result->meta->dtype == at::kLong;
   if (!held && !are_codes(*result, form)) form = {integers ? DataType::i64 : DataType::f32};
-  const std::vector<int64_t> shape = caller_shape_of(*result->producer, *result);
+  const std::vector<int64_t> shape = sizes_for_caller(*result->producer, *result);
   const int64_t batch = batch_of(shape);
+  if (rows_an_item(*result) > 1) {
+    builder.plan().outputs.push_back(emit_result_rows(builder, reader, result, form));
+    return;
+  }
   if (batch == 0) {
     builder.plan().outputs.push_back(output_tensor(builder, reader, result, form));
     return;

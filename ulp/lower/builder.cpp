@@ -27,7 +27,18 @@ void Builder::alias(const Value* same, const Value* of) {
   aliases_[same] = of;
 }
 
+/// A tensor has as many rows for each item as its value.
+void Builder::expect_rows(const Value& value, int32_t tensor) const {
+  if (!value.meta || value.meta->sizes.empty()) return;
+  const graph::SizeExpr& first = value.meta->sizes[0];
+  const int64_t times = plan_.tensors[static_cast<size_t>(tensor)].times;
+  if (first.constant() || first == graph::SizeExpr{times, 1, 0}) return;
+  unsupported(*value.producer, "expected '", value.name, "' to have ", times, times == 1 ? " row" : " rows",
+              " for each item of the batch, as what it is made of");
+}
+
 void Builder::bind(const Value* value, int32_t tensor) {
+  expect_rows(*value, tensor);
   tensors_[resolve(value)].push_back(tensor);
 }
 
@@ -68,7 +79,8 @@ StridedView Builder::laid_out(const Node& reader, const StridedView& view) {
 /// The one that costs nothing, else the inner one.
 Layout Builder::layout_of_view(const StridedView& view) const {
   const size_t rank = view.dims.size();
-  if ((rank != 4 && rank != 5) || !lowering::shape_of(view)) return Layout::plain;
+  const bool whole = plan_.tensors[static_cast<size_t>(view.tensor)].times == 1;
+  if ((rank != 4 && rank != 5) || !whole || !lowering::shape_of(view)) return Layout::plain;
   const Layout other = rank == 4 ? Layout::plain : Layout::nhwc;
   for (const Layout layout : {inner_layout(rank), other}) {
     if (leaves_order(move_of(view, layout), plan_.tensors[static_cast<size_t>(view.tensor)])) return layout;
@@ -81,10 +93,52 @@ Layout Builder::layout_of(const Node& reader, const Value* value) const {
   return rank == 5 ? form_of(reader, value).layout : inner_layout(rank);
 }
 
-int32_t Builder::emit_view(const Node& reader, const StridedView& view, Layout layout,
+int32_t Builder::items_of(int32_t tensor) {
+  const runtime::TensorInfo info = plan_.tensors[static_cast<size_t>(tensor)];
+  if (info.times == 1) return tensor;
+  const auto [at, fresh] = items_.try_emplace(tensor, -1);
+  if (!fresh) return at->second;
+  Step step{.op = runtime::Op::regroup, .name = info.name + ".items", .inputs = {tensor}};
+  step.output = add_tensor(step.name, {info.type, Layout::plain, info.scale, info.zero_point},
+                           {runtime::kBatch, runtime::element_count(info, 1)});
+  plan_.steps.push_back(std::move(step));
+  return items_[tensor] = plan_.steps.back().output;
+}
+
+int32_t Builder::emit_rows(int32_t tensor, int64_t joined, const std::string& name) {
+  const runtime::TensorInfo info = plan_.tensors[static_cast<size_t>(tensor)];
+  const auto batch = static_cast<int64_t>(runtime::batch_dimension(info).value());
+  const auto begin = info.shape.begin();
+  std::vector<int64_t> shape(begin + batch + joined, info.shape.end());
+  shape.front() = runtime::kBatch;
+  const auto product = [&](int64_t from, int64_t to) {
+    int64_t size = 1;
+    for (int64_t d = from; d < to; ++d) size *= begin[d];
+    return size;
+  };
+  Step step{.op = runtime::Op::regroup, .name = name, .inputs = {tensor}};
+  step.attributes = runtime::RegroupAttributes{joined};
+  const int64_t outer = product(0, batch);
+  step.output = add_tensor(name, {info.type, Layout::plain, info.scale, info.zero_point}, std::move(shape),
+                           outer * product(batch + 1, batch + 1 + joined));
+  plan_.tensors.back().outer = outer;
+  plan_.steps.push_back(std::move(step));
+  return plan_.steps.back().output;
+}
+
+int32_t Builder::emit_view(const Node& reader, const StridedView& whole, Layout layout,
                            const std::string& name) {
+  if (has_rows(whole)) {
+    const int32_t rows =
+        emit_rows(emit_view(reader, rows_apart(whole), Layout::plain, name + ".rows"), 1, name);
+    Form form = this->form(rows);
+    form.layout = layout;
+    return layout == Layout::plain ? rows : convert(rows, form, "");
+  }
+  StridedView view = whole;
+  view.tensor = items_of(view.tensor);
   const std::optional<std::vector<int64_t>> shape = lowering::shape_of(view);
-  if (!shape) unsupported(reader, "expected the batch to stay dimension 0 and apart from the others");
+  if (!shape) unsupported(reader, "expected the batch to stay dimension 0, with nothing before it");
   const runtime::TensorInfo held = plan_.tensors[static_cast<size_t>(view.tensor)];
   runtime::MoveAttributes attributes = move_of(view, layout);
   if (leaves_order(attributes, held) && held.shape == *shape && held.layout == layout) return view.tensor;
@@ -166,7 +220,8 @@ int32_t Builder::convert(int32_t tensor, const Form& wanted, std::string name) {
   return emit({.op = runtime::Op::convert, .name = name, .inputs = {tensor}}, name, wanted, from.shape);
 }
 
-int32_t Builder::add_tensor(const std::string& name, const Form& form, std::vector<int64_t> shape) {
+int32_t Builder::add_tensor(const std::string& name, const Form& form, std::vector<int64_t> shape,
+                            int64_t times) {
   std::string unique = name;
   for (int i = 2; !tensor_names_.insert(unique).second; ++i) unique = name + "#" + std::to_string(i);
   plan_.tensors.push_back({.name = unique,
@@ -174,20 +229,29 @@ int32_t Builder::add_tensor(const std::string& name, const Form& form, std::vect
                            .shape = std::move(shape),
                            .layout = form.layout,
                            .scale = form.scale,
-                           .zero_point = form.zero_point});
+                           .zero_point = form.zero_point,
+                           .times = times});
   return static_cast<int32_t>(plan_.tensors.size() - 1);
 }
 
 int32_t Builder::emit(Step step, const std::string& name, const Form& form, std::vector<int64_t> shape) {
-  step.output = add_tensor(name, form, std::move(shape));
+  const auto times_of = [&](int32_t input) { return plan_.tensors[static_cast<size_t>(input)].times; };
+  const int64_t times = step.inputs.empty() ? 1 : times_of(step.inputs[0]);
+  for (const int32_t input : step.inputs) {
+    if (times_of(input) != times && node_ != nullptr)
+      unsupported(*node_, "expected operands of as many rows for each item of the batch, got ", times,
+                  " and ", times_of(input));
+  }
+  step.output = add_tensor(name, form, std::move(shape), times);
   plan_.steps.push_back(std::move(step));
   return plan_.steps.back().output;
 }
 
 int32_t Builder::batch_source() const {
   // The model's inputs come first, or what has their batch first.
-  const auto found = std::ranges::find_if(
-      plan_.tensors, [](const runtime::TensorInfo& one) { return one.shape[0] == runtime::kBatch; });
+  const auto found = std::ranges::find_if(plan_.tensors, [](const runtime::TensorInfo& one) {
+    return one.shape[0] == runtime::kBatch && one.times == 1;
+  });
   return static_cast<int32_t>(found - plan_.tensors.begin());
 }
 

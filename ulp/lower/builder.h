@@ -54,8 +54,11 @@ class Builder {
   int32_t bits_of(const graph::Node& reader, const graph::Value* signs) const;
   /// A bound value as a view of a tensor. Throws Unsupported for `reader` as form_of does.
   StridedView view_of(const graph::Node& reader, const graph::Value* value) const;
-  /// The view laid out in plain order. Throws Unsupported where the batch is not its dimension 0.
+  /// The view laid out in plain order. Throws Unsupported where its dimension 0 does not begin with the batch.
   StridedView laid_out(const graph::Node& reader, const StridedView& view);
+  /// The tensor whose items are those of the batch, all rows of an item (TensorInfo::times) side by side; the tensor itself
+  /// where an item has one row. Views are views of it.
+  int32_t items_of(int32_t tensor);
   /// The tensor that holds the view in this layout: the view's own where its bytes lie so already and it has its
   /// shape, else the result of a new step of this name. Throws as laid_out() does.
   int32_t emit_view(const graph::Node& reader, const StridedView& view, runtime::Layout layout,
@@ -73,8 +76,15 @@ class Builder {
              const std::string& name = "");
 
   // Building.
-  int32_t add_tensor(const std::string& name, const Form& form, std::vector<int64_t> shape);
-  /// Adds the step with a new output tensor, which it returns.
+  /// The node that the steps which follow belong to, for messages.
+  void work_on(const graph::Node& node) { node_ = &node; }
+  int32_t add_tensor(const std::string& name, const Form& form, std::vector<int64_t> shape,
+                     int64_t times = 1);
+  /// A tensor [before..., batch, ...] of layout plain whose dimensions before the batch, and `joined` behind it, are rows of
+  /// the batch (TensorInfo::times).
+  int32_t emit_rows(int32_t tensor, int64_t joined, const std::string& name);
+  /// Adds the step with a new output tensor, which it returns: of as many rows for each item as its inputs have. Throws
+  /// Unsupported where these have different ones.
   int32_t emit(runtime::Step step, const std::string& name, const Form& form, std::vector<int64_t> shape);
   /// A tensor that steps may read for its batch alone.
   int32_t batch_source() const;
@@ -86,6 +96,7 @@ class Builder {
   Form form(int32_t tensor) const;
   int32_t convert(int32_t tensor, const Form& form, std::string name);
   runtime::Layout layout_of_view(const StridedView& view) const;
+  void expect_rows(const graph::Value& value, int32_t tensor) const;
 
   graph::Graph& graph_;
   runtime::DataType float_type_;
@@ -96,6 +107,8 @@ class Builder {
   std::unordered_map<const graph::Value*, StridedView> views_;
   std::unordered_map<const graph::Value*, int32_t> bits_;
   std::unordered_set<std::string> tensor_names_;
+  std::unordered_map<int32_t, int32_t> items_;  ///< what items_of() made
+  const graph::Node* node_ = nullptr;
   std::unordered_map<const graph::Value*, bool> f32_values_;
 };
 

@@ -89,11 +89,25 @@ bool follows(const Plan& plan, int32_t tensor, size_t dim, size_t size) {
   return polynomial != nullptr && follows(*polynomial, size);
 }
 
+size_t index_of(const Plan& plan, const std::string& dimension) {
+  const auto at = std::ranges::find(plan.following.free, dimension, &FreeDimension::name);
+  return static_cast<size_t>(at - plan.following.free.begin());
+}
+
+/// Whether the rows of a tensor's items (TensorInfo::times) follow the size.
+bool rows_follow(const Plan& plan, int32_t tensor, size_t size) {
+  const Polynomial* polynomial = following(plan, "/tensors/" + std::to_string(tensor) + "/times");
+  return polynomial != nullptr && follows(*polynomial, size);
+}
+
 /// One context that runs parts of an input, and what came out.
 class PositionRunner {
  public:
   PositionRunner(const Plan& plan, const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& dims)
-      : engine_(plan, {.threads = 1}), name_(plan.continued), inputs_(inputs), dims_(dims) {}
+      : engine_(plan, {.threads = 1}), name_(plan.continued), inputs_(inputs), dims_(dims) {
+    const size_t size = index_of(plan, name_);
+    for (const int32_t output : plan.outputs) rows_follow_.push_back(rows_follow(plan, output, size));
+  }
 
   /// The results for these positions.
   std::vector<at::Tensor> run(int64_t first, int64_t count) {
@@ -110,8 +124,20 @@ class PositionRunner {
       out.push_back(results.back().mutable_data_ptr());
     }
     engine_.run(kBatch, in, out);
-    for (at::Tensor& result : results) result = result.to(at::kDouble);
+    for (size_t i = 0; i < results.size(); ++i)
+      results[i] = by_position(results[i].to(at::kDouble), i, count);
     return results;
+  }
+
+  /// Rows of the batch with the positions as a dimension of their own: the first one, or behind the batch.
+  at::Tensor by_position(const at::Tensor& result, size_t output, int64_t count) const {
+    const runtime::TensorInfo& info = engine_.outputs()[output];
+    if (!rows_follow_[output]) return result;
+    if (info.times != count)
+      fail(kContinuedWhere, "expected one row of '", info.name, "' for each position along '", name_,
+           "', got ", info.times, " for ", count);
+    return result.unflatten(
+        0, info.outer > 1 ? std::vector<int64_t>{count, kBatch} : std::vector<int64_t>{kBatch, count});
   }
 
   static constexpr int64_t kBatch = 2;
@@ -135,6 +161,7 @@ class PositionRunner {
   std::string name_;
   const std::vector<at::Tensor>& inputs_;
   const std::vector<int64_t>& dims_;
+  std::vector<bool> rows_follow_;  ///< one an output
 };
 
 /// The last position of a result, which may hold all of them along one dimension or none.
@@ -187,11 +214,6 @@ std::vector<int64_t> parts_of(int64_t least, int64_t step, int64_t most) {
   const int64_t head = std::max(least, std::min(4 * step, most - 2 * least));
   if (head + 2 * least <= most) return {head, least, least};
   return 2 * least <= most ? std::vector<int64_t>{least, least} : std::vector<int64_t>();
-}
-
-size_t index_of(const Plan& plan, const std::string& dimension) {
-  const auto at = std::ranges::find(plan.following.free, dimension, &FreeDimension::name);
-  return static_cast<size_t>(at - plan.following.free.begin());
 }
 
 /// True for a value of this rank whose dimensions before the last `kept` are 1.
@@ -322,7 +344,9 @@ void check_continued(const Plan& plan) {
     first += part;
   }
   for (size_t i = 0; i < got.size(); ++i) {
-    const int64_t dim = following_dim(plan, plan.outputs[i], size);
+    const runtime::TensorInfo& info = plan.tensors[static_cast<size_t>(plan.outputs[i])];
+    int64_t dim = following_dim(plan, plan.outputs[i], size);
+    if (rows_follow(plan, plan.outputs[i], size)) dim = info.outer > 1 ? 0 : 1;
     const at::Tensor a = last_of(expected[i], dim), b = last_of(got[i], dim);
     const double largest = a.abs().max().item<double>(), apart = (a - b).abs().max().item<double>();
     const bool rounded = plan.metadata.contains("precision") && plan.metadata.at("precision") == "bf16";

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
@@ -31,7 +32,8 @@ at::MemoryFormat memory_format(const TensorInfo& info) {
 
 at::Tensor as_input(const TensorInfo& info, const at::Tensor& given) {
   const auto batch = static_cast<int64_t>(batch_dimension(info).value_or(0));
-  const std::vector<int64_t> expected = sizes_at(info, batch < given.dim() ? given.size(batch) : 1);
+  const std::vector<int64_t> expected =
+      sizes_at(info, batch < given.dim() ? std::max<int64_t>(given.size(batch) / info.times, 1) : 1);
   if (given.sizes() != at::IntArrayRef(expected)) {
     fail("lower.run_engine", "expected '", info.name, "' of sizes ", at::IntArrayRef(expected), ", got ",
          given.sizes());
@@ -43,7 +45,8 @@ at::Tensor as_input(const TensorInfo& info, const at::Tensor& given) {
 int64_t common_batch(const runtime::Engine& engine, const std::vector<at::Tensor>& inputs) {
   std::optional<size_t> first;
   const auto size_in = [&](size_t i) {
-    return inputs[i].size(static_cast<int64_t>(*batch_dimension(engine.inputs()[i])));
+    const TensorInfo& info = engine.inputs()[i];
+    return inputs[i].size(static_cast<int64_t>(*batch_dimension(info))) / info.times;
   };
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!batch_dimension(engine.inputs()[i])) continue;
@@ -92,13 +95,19 @@ at::Tensor run_engine(runtime::Engine& engine, const at::Tensor& input, int64_t 
     const int64_t rows = std::min(batch, input.size(dim) - row);
     parts.push_back(run_engine_all(engine, {input.narrow(dim, row, rows)}).at(0));
   }
-  return at::cat(parts, static_cast<int64_t>(batch_dimension(engine.outputs().at(0)).value_or(0)));
+  const TensorInfo& info = engine.outputs().at(0);
+  if (info.outer == 1) return at::cat(parts, static_cast<int64_t>(batch_dimension(info).value_or(0)));
+  // Rows that stand before the batch are those of all items.
+  for (at::Tensor& part : parts) part = part.unflatten(0, {info.outer, part.size(0) / info.outer});
+  return at::cat(parts, 1).flatten(0, 1);
 }
 
 at::Tensor random_input(const TensorInfo& info, int64_t batch) {
   const std::vector<int64_t> sizes = sizes_at(info, batch);
-  const bool ids = info.type == DataType::i32 || info.type == DataType::i64;
-  return ids ? at::zeros(sizes, scalar_type(info)) : at::randn(sizes).to(scalar_type(info));
+  if (info.type == DataType::i32 || info.type == DataType::i64) return at::zeros(sizes, scalar_type(info));
+  // Bytes below 0 are none.
+  return info.type == DataType::u8 ? at::randint(256, sizes, scalar_type(info))
+                                   : at::randn(sizes).to(scalar_type(info));
 }
 
 }  // namespace ulp

@@ -81,7 +81,10 @@ class Rewriter {
       node.args[0] = image_of(node.args[0].value);
       return became_image(node);
     }
-    if (known && is_flatten(node)) node.args[0] = image_of(node.args[0].value);
+    if (known && is_flatten(node)) {  // a squeeze, too, which takes one dimension away
+      const Argument first = c10::IValue(int64_t{1}), last = c10::IValue(int64_t{-1});
+      return graph_.retarget(&node, "aten::flatten.using_ints", {image_of(node.args[0].value), first, last});
+    }
     if (node.target() == "aten::add.Tensor" && is_sequence(node.args[1])) visit_add(node);
   }
 

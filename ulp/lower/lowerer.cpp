@@ -36,7 +36,7 @@ void expect_no_float64(const Group& group) {
 }
 
 /// Codes are whole numbers for the graph, and stand for numbers in a plan: only what keeps or picks them means
-/// the same in both.
+/// the same in both. Bytes of a caller stand for themselves.
 bool takes_codes(const Node& node) {
   return is_any(node, {"ulp::dequantize", "ulp::average_codes", "aten::max_pool2d"}) || is_move(node);
 }
@@ -46,7 +46,10 @@ void expect_no_codes(const Builder& builder, const Node& node) {
   for (const Value* read : node.reads()) {
     const bool bytes =
         read->meta && c10::elementSize(read->meta->dtype) == 1 && read->meta->dtype != at::kBool;
-    if (bytes && builder.bound(read) && builder.form_of(node, read).type == DataType::u8)
+    if (!bytes || !builder.bound(read)) continue;
+    const Form form = builder.form_of(node, read);
+    const bool itself = read->meta->dtype == at::kByte && form.scale == 1.0F && form.zero_point == 0;
+    if (form.type == DataType::u8 && !itself)
       unsupported(node, "expected numbers, got the codes of '", read->name, "'");
   }
 }
@@ -96,6 +99,7 @@ class Lowerer {
         reads_poison(*group.root) || poisoned_.contains(group.residual) ||
         std::ranges::any_of(group.inner, [&](const Node* node) { return reads_poison(*node); });
     const size_t before = refusals_.size();
+    builder_.work_on(*group.root);
     attempt([&] {
       expect_no_float64(group);
       const LowerFunction lowering = find_lowering(graph_, group);

@@ -102,7 +102,8 @@ std::vector<int64_t> shape_of(const Node& node, const Value& value) {
   std::vector<int64_t> shape;
   for (size_t d = 0; d < value.meta->sizes.size(); ++d) {
     const graph::SizeExpr& size = value.meta->sizes[d];
-    if (d == 0 && size == graph::SizeExpr{1, 1, 0}) {
+    const bool rows = !size.constant() && size == graph::SizeExpr{size.numerator, 1, 0} && size.numerator > 0;
+    if (d == 0 && rows) {
       shape.push_back(runtime::kBatch);
     } else if (size.constant() && d > 0) {
       shape.push_back(size.offset);
@@ -120,7 +121,8 @@ std::vector<int64_t> caller_shape_of(const Node& node, const Value& value) {
   for (const graph::SizeExpr& size : value.meta->sizes) {
     const bool batch = size == graph::SizeExpr{1, 1, 0};
     if (!batch && !size.constant())
-      unsupported(node, "expected '", value.name, "' to have the batch as one dimension by itself");
+      unsupported(node, "expected '", value.name,
+                  "' to have the batch as one dimension by itself, or rows of it as the first");
     shape.push_back(batch ? runtime::kBatch : size.offset);
   }
   if (std::ranges::count(shape, runtime::kBatch) != 1)

@@ -145,7 +145,7 @@ void lower_matmul(Builder& builder, const Group& group) {
   step.attributes = attributes;
   for (const auto& [side, role] : {std::pair{&a, "a"}, {&b, "b"}}) {
     if (side->view.tensor >= 0) {
-      step.inputs.push_back(side->view.tensor);
+      step.inputs.push_back(builder.items_of(side->view.tensor));
     } else {
       step.constants[role] =
           builder.constant(node.name() + "." + role, make_constant(side->constant, DataType::f32));

@@ -37,8 +37,9 @@ bool fits(const std::vector<const Node*>& nodes) {
     // The bits of integers take many functions, those of truth values one.
     const bool truth = node->op().starts_with("aten::bitwise_") && node->output()->meta &&
                        node->output()->meta->dtype == at::kBool;
-    functions += truth ? 1 : row.functions;
-    numbers += truth ? 0 : row.numbers;
+    const Wrapping wrapping = wrapping_of(*node);
+    functions += (truth ? 1 : row.functions) + wrapping.functions;
+    numbers += (truth ? 0 : row.numbers) + wrapping.numbers;
     made.insert(node->output());
     for (const graph::Argument& arg : node->args) {
       if (arg.is_value()) read.insert(arg.value);
@@ -183,7 +184,7 @@ PointwiseWriter::PointwiseWriter(Builder& builder, std::vector<const Node*> insi
 
 Step PointwiseWriter::step() {
   for (const Node* node : inside_) {
-    const Operand result = find_pointwise(*node)->write(*this, *node);
+    const Operand result = wrapped(*this, *node, find_pointwise(*node)->write(*this, *node));
     made_.emplace_back(node->output(), result);
   }
   const Node& node = *inside_.back();

@@ -65,7 +65,9 @@ Operand divide(PointwiseWriter& write, const Node& node) {
 /// True for integers that a product went into: f32, in which steps compute, has no ones beyond 2^24.
 bool may_be_large(const graph::Argument& argument) {
   if (!argument.is_value() || !argument.value->meta) return false;
-  if (!at::isIntegralType(argument.value->meta->dtype, /*includeBool=*/false)) return false;
+  const at::ScalarType type = argument.value->meta->dtype;
+  // Those of fewer bits wrap around.
+  if (!at::isIntegralType(type, /*includeBool=*/false) || c10::elementSize(type) < 4) return false;
   const Node& node = *argument.value->producer;
   if (node.kind() != Node::Kind::call || graph::from_attributes(node)) return false;
   return node.is("aten::mul") || node.is("aten::pow") || std::ranges::any_of(node.args, may_be_large);
@@ -536,7 +538,47 @@ constexpr PointwiseLowering kTable[] = {
     {"aten::_to_copy", cast, 1, 1},
 };
 
+/// Ops that give one of their operands, a part of one, or a number that fits.
+constexpr std::string_view kStayInRange[] = {
+    "aten::where",        "aten::masked_fill", "aten::maximum",    "aten::minimum",     "aten::clamp",
+    "aten::clip",         "aten::clamp_min",   "aten::clamp_max",  "aten::remainder",   "aten::fmod",
+    "aten::floor_divide", "aten::bitwise_and", "aten::bitwise_or", "aten::bitwise_xor", "aten::__and__",
+    "aten::__or__",       "aten::__xor__",     "aten::relu",       "aten::relu6",       "aten::sign",
+    "aten::ones_like",    "aten::zeros_like"};
+
+/// Bits of the node's integers; 0 for other types.
+int narrow_bits(const Node& node) {
+  const std::optional<graph::TensorMeta>& meta = node.output()->meta;
+  if (!meta || !at::isIntegralType(meta->dtype, /*includeBool=*/false)) return 0;
+  const auto bits = static_cast<int>(8 * c10::elementSize(meta->dtype));
+  return bits <= 16 ? bits : 0;
+}
+
+bool has_sign(const Node& node) {
+  return node.output()->meta->dtype != at::kByte;
+}
+
 }  // namespace
+
+Wrapping wrapping_of(const Node& node) {
+  if (narrow_bits(node) == 0 || std::ranges::count(kStayInRange, node.op()) > 0) return {};
+  return has_sign(node) ? Wrapping{6, 4} : Wrapping{4, 2};
+}
+
+Operand wrapped(PointwiseWriter& write, const Node& node, Operand x) {
+  if (wrapping_of(node).functions == 0) return x;
+  const int bits = narrow_bits(node);
+  if (x.kind == Operand::Kind::number) {
+    const double size = std::ldexp(1.0, bits), least = has_sign(node) ? -size / 2 : 0;
+    return write.number(x.number - size * std::floor((x.number - least) / size));
+  }
+  if (bits > 8 &&
+      (node.is("aten::pow") || node.op().find("mul") != std::string_view::npos || node.is("aten::square")))
+    unsupported(node, "expected products of integers that f32 holds, got some of ", bits, " bits");
+  if (!has_sign(node)) return low_bits(write, x, bits);
+  const Operand half = write.number(std::ldexp(1.0, bits - 1));
+  return write.call(PointwiseOp::sub, {low_bits(write, write.call(PointwiseOp::add, {x, half}), bits), half});
+}
 
 const PointwiseLowering* find_pointwise(const Node& node) {
   if (node.kind() != Node::Kind::call || node.outputs().size() != 1) return nullptr;

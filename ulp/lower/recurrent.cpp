@@ -102,20 +102,22 @@ std::vector<const Value*> first_states(const Node& node, const graph::Graph& gra
   return zeros ? std::vector<const Value*>{} : states;
 }
 
-/// Zeros [N, hidden].
-int32_t emit_zero_state(Builder& builder, const Value* state, int64_t hidden) {
-  Step step{.op = runtime::Op::constant, .name = state->name, .inputs = {builder.batch_source()}};
+/// Zeros [N, hidden] for the sequences `x`.
+int32_t emit_zero_state(Builder& builder, const Value* state, int64_t hidden, int32_t x) {
+  const bool rows = builder.plan().tensors[static_cast<size_t>(x)].times > 1;
+  Step step{.op = runtime::Op::constant, .name = state->name, .inputs = {rows ? x : builder.batch_source()}};
   step.constants["value"] =
       builder.constant(state->name + ".value", make_constant(at::zeros({hidden}), DataType::f32));
   return builder.emit(std::move(step), state->name, kPlain, {runtime::kBatch, hidden});
 }
 
 /// Of a value [layers * directions, N, hidden] the state that the index names, [N, hidden].
-int32_t emit_first_state(Builder& builder, const Node& node, const Value* state, int64_t index) {
+int32_t emit_first_state(Builder& builder, const Node& node, const Value* state, int64_t index, int32_t x) {
   if (is_zero(builder.graph(), state))
-    return emit_zero_state(builder, state, state->meta->sizes.at(2).offset);
+    return emit_zero_state(builder, state, state->meta->sizes.at(2).offset, x);
   const std::optional<StridedView> one = picked(builder.view_of(node, state), 0, index);
-  if (!one || !shape_of(*one)) unsupported(node, "expected first states [layers, N, hidden]");
+  if (!one || one->dims.at(0).empty() || !one->dims[0][0].is_batch())
+    unsupported(node, "expected first states [layers, N, hidden]");
   return builder.emit_view_as(node, *one, kPlain, state->name + "." + std::to_string(index));
 }
 
@@ -142,7 +144,7 @@ Direction emit_direction(Builder& builder, const Node& node, const Layers& layer
   add_constants(builder, node, layers, static_cast<size_t>(index) * layers.stride(), step);
   step.inputs = {x};
   for (const Value* state : first_states(node, builder.graph()))
-    step.inputs.push_back(emit_first_state(builder, node, state, index));
+    step.inputs.push_back(emit_first_state(builder, node, state, index, x));
   const std::string name = step.name;
   std::vector<int64_t> shape = builder.plan().tensors[static_cast<size_t>(x)].shape;
   const int64_t steps = shape[1];
@@ -163,7 +165,8 @@ int32_t emit_side_by_side(Builder& builder, const Node& node, const std::vector<
   for (const StridedView& view : views)
     step.inputs.push_back(
         builder.emit_view_as(node, view, kPlain, name + "." + std::to_string(step.inputs.size())));
-  std::vector<int64_t> shape = shape_of(views[0]).value();
+  std::vector<int64_t> shape = {runtime::kBatch};
+  for (size_t d = 1; d < views[0].dims.size(); ++d) shape.push_back(size_of(views[0], d).value());
   shape.back() *= static_cast<int64_t>(views.size());
   return builder.emit(std::move(step), name, kPlain, shape);
 }
@@ -177,10 +180,10 @@ void bind_last_states(Builder& builder, const Node& node, const std::vector<Dire
   for (const Direction& one : all) views.push_back(one.*last);
   if (views.size() > 1) {
     const auto count = static_cast<int64_t>(views.size());
-    const int64_t hidden = shape_of(views[0]).value().back();
+    const int64_t hidden = size_of(views[0], views[0].dims.size() - 1).value();
     const StridedView joined = view_of_tensor(builder, emit_side_by_side(builder, node, views, states->name));
     const auto size = [](int64_t fixed) { return graph::SizeExpr{0, 1, fixed}; };
-    const StridedView apart = reshaped(joined, {graph::SizeExpr{1, 1, 0}, size(count), size(hidden)}).value();
+    const StridedView apart = reshaped(joined, {first_size_of(joined), size(count), size(hidden)}).value();
     return builder.bind_view(states, permuted(apart, {1, 0, 2}));
   }
   views[0].dims.insert(views[0].dims.begin(), std::vector<Piece>{});

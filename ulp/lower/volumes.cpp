@@ -39,8 +39,9 @@ std::vector<int64_t> volume_shape(const Node& node, const Value& x) {
   return shape;
 }
 
-std::vector<SizeExpr> sizes(const std::vector<int64_t>& items) {
-  std::vector<SizeExpr> all = {{1, 1, 0}};
+/// The view's items in other sizes.
+std::vector<SizeExpr> sizes(const StridedView& view, const std::vector<int64_t>& items) {
+  std::vector<SizeExpr> all = {first_size_of(view)};
   for (const int64_t size : items) all.push_back({0, 1, size});
   return all;
 }
@@ -81,10 +82,11 @@ int32_t taps_as_channels(Builder& builder, const Node& node, int32_t x, const De
   const auto size = [&](size_t d) { return *size_of(*taps, d); };
   const int64_t channels = size(1);
   const std::optional<StridedView> split =
-      reshaped(*taps, sizes({groups, channels / groups, size(2), size(3), size(4), depth.kernel}));
+      reshaped(*taps, sizes(*taps, {groups, channels / groups, size(2), size(3), size(4), depth.kernel}));
   if (!split) unsupported(node, "expected channels that divide by the groups");
-  const std::optional<StridedView> joined = reshaped(
-      permuted(*split, {0, 1, 6, 2, 3, 4, 5}), sizes({channels * depth.kernel, size(2), size(3), size(4)}));
+  const std::optional<StridedView> joined =
+      reshaped(permuted(*split, {0, 1, 6, 2, 3, 4, 5}),
+               sizes(*split, {channels * depth.kernel, size(2), size(3), size(4)}));
   return builder.emit_view(node, joined.value(), Layout::nhwc, node.output()->name + ".taps");
 }
 
@@ -176,13 +178,14 @@ int32_t along_depth(Builder& builder, const Node& node, int32_t volume, Step ste
   const std::string name = node.output()->name;
   const std::vector<int64_t> shape = builder.plan().tensors[static_cast<size_t>(volume)].shape;
   const int64_t rest = shape[1] * shape[3] * shape[4];
-  const StridedView column =
-      reshaped(permuted(view_of(builder, volume), {0, 3, 4, 1, 2}), sizes({rest, shape[2], 1})).value();
+  const StridedView whole = permuted(view_of(builder, volume), {0, 3, 4, 1, 2});
+  const StridedView column = reshaped(whole, sizes(whole, {rest, shape[2], 1})).value();
   step.inputs = {builder.emit_view(node, column, Layout::nhwc, name + ".depth")};
   const std::vector<int64_t> made_shape = builder.plan().output_shape(step);
   const int32_t made = builder.emit(std::move(step), name + ".along_depth", form, made_shape);
+  const StridedView columns = view_of(builder, made);
   const StridedView pixels =
-      reshaped(view_of(builder, made), sizes({shape[3], shape[4], shape[1], made_shape[2]})).value();
+      reshaped(columns, sizes(columns, {shape[3], shape[4], shape[1], made_shape[2]})).value();
   return builder.emit_view(node, permuted(pixels, {0, 3, 4, 1, 2}), Layout::nhwc, name);
 }
 

@@ -1,0 +1,234 @@
+// Inputs of bool, uint8 and int32: masks, images as bytes, ids.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "error_of.h"
+#include "support.h"
+#include "ulp/lower/evaluate.h"
+#include "ulp/lower/lower.h"
+#include "ulp/lower/pieces.h"
+
+namespace ulp::test {
+namespace {
+
+/// A network of several inputs whose forward is a function.
+struct Mixed : torch::nn::Module {
+  std::function<at::Tensor(const std::vector<at::Tensor>&)> body;
+  at::Tensor forward(at::Tensor a, at::Tensor b) { return body({a, b}); }
+};
+
+std::shared_ptr<graph::GraphModule> captured_mixed(
+    const std::function<at::Tensor(const std::vector<at::Tensor>&)>& body,
+    const std::vector<at::Tensor>& examples) {
+  const torch::NoGradGuard no_grad;
+  Mixed model;
+  model.body = body;
+  model.eval();
+  auto graph = ulp::capture(model, examples);
+  graph->eval();
+  return graph;
+}
+
+at::Tensor flags(at::IntArrayRef sizes) {
+  return torch::rand(sizes) > 0.4;
+}
+
+at::Tensor bytes(at::IntArrayRef sizes) {
+  return torch::randint(256, sizes, torch::kByte);
+}
+
+TEST(InputTypes, MasksOfBoolDoWhatTheyDoInTheGraph) {
+  torch::manual_seed(3);
+  using List = std::vector<at::Tensor>;
+  const std::vector<std::function<at::Tensor(const List&)>> bodies = {
+      [](const List& x) { return x[0].masked_fill(x[1], -2.5); },
+      [](const List& x) { return torch::where(x[1], x[0], x[0] * x[0]); },
+      [](const List& x) { return x[0] * x[1].to(torch::kFloat); },
+      [](const List& x) { return x[0] * x[1].logical_not(); },
+      [](const List& x) { return x[0].masked_fill(~x[1] | (x[0] > 1), 0.25); },
+      [](const List& x) { return (x[0] * x[1]).sum(1) / x[1].sum(1).clamp_min(1); },
+      [](const List& x) { return x[0].masked_fill(x[1].any(1, true), 7); },
+      [](const List& x) {
+        return torch::cat({x[0], x[1].flip(1).to(torch::kFloat)}, 1);
+      },
+      [](const List& x) { return x[0] + x[1].to(torch::kLong).cumsum(1); },
+      [](const List& x) { return torch::softmax(x[0].masked_fill(x[1].slice(1, 0, 1), -1e9), 1); }};
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    SCOPED_TRACE(i);
+    const auto graph = captured_mixed(bodies[i], {torch::randn({2, 6}), flags({2, 6})});
+    const runtime::Plan plan = lower(*graph);
+    EXPECT_EQ(plan.tensors[static_cast<size_t>(plan.inputs[1])].type, runtime::DataType::u8);
+    runtime::Engine engine(plan, {.threads = 2});
+    for (const int64_t batch : {1, 3, 9}) {
+      const at::Tensor x = torch::randn({batch, 6}), mask = flags({batch, 6});
+      EXPECT_LE(relative_error(run_engine_all(engine, {x, mask})[0], graph->forward_all({x, mask})[0]), 1e-6);
+    }
+  }
+}
+
+/// A mask from C may have any byte for true.
+TEST(InputTypes, EveryByteButZeroIsTrue) {
+  const auto graph =
+      captured_mixed([](const std::vector<at::Tensor>& x) { return x[0] + x[1].to(torch::kFloat); },
+                     {torch::zeros({2, 3}), torch::ones({2, 3}, torch::kBool)});
+  runtime::Engine engine(lower(*graph), {.threads = 1});
+  const std::vector<float> zeros(6);
+  const std::vector<uint8_t> mask = {0, 1, 2, 255, 0, 128};
+  std::vector<float> sums(6);
+  const void* in[] = {zeros.data(), mask.data()};
+  void* out[] = {sums.data()};
+  engine.run(2, in, out);
+  EXPECT_EQ(sums, (std::vector<float>{0, 1, 1, 1, 0, 1}));
+}
+
+TEST(InputTypes, ImagesOfBytesAreTheirNumbers) {
+  torch::manual_seed(4);
+  auto net = std::make_shared<Net>();
+  auto conv = net->add("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3)));
+  const std::vector<std::pair<std::vector<int64_t>, Body>> ways = {
+      {{3, 8, 8}, [](const at::Tensor& x) { return x.to(torch::kFloat) / 255; }},
+      {{8, 8, 3},
+       [](const at::Tensor& x) {
+         return x.permute({0, 3, 1, 2}).to(torch::kFloat).div(127.5).sub(1);
+       }},
+      {{3, 8, 8}, [](const at::Tensor& x) { return x.flip(3).to(torch::kFloat); }}};
+  for (const auto& way : ways) {
+    const std::vector<int64_t>& item = way.first;
+    const auto sized = [&](int64_t batch) { return bytes({batch, item[0], item[1], item[2]}); };
+    net->body = [conv, make = way.second](const at::Tensor& x) mutable { return conv->forward(make(x)); };
+    const auto graph = captured(net, sized(2));
+    runtime::Engine engine(lower(*graph), {.threads = 2});
+    EXPECT_EQ(engine.inputs()[0].type, runtime::DataType::u8);
+    for (const int64_t batch : {1, 5}) {
+      const at::Tensor x = sized(batch);
+      EXPECT_LE(relative_error(run_engine(engine, x), graph->forward(x)), 1e-5);
+    }
+  }
+}
+
+/// LibTorch keeps sums of bytes in a byte.
+TEST(InputTypes, BytesWrapAroundAsInLibTorch) {
+  torch::manual_seed(5);
+  const std::vector<Body> bodies = {[](const at::Tensor& x) { return x + 200; },
+                                    [](const at::Tensor& x) { return 1 - x; },
+                                    [](const at::Tensor& x) { return x * x; },
+                                    [](const at::Tensor& x) { return x.bitwise_not(); },
+                                    [](const at::Tensor& x) { return (x * 3 + 7) % 11; },
+                                    [](const at::Tensor& x) { return x.clamp(10, 20); },
+                                    [](const at::Tensor& x) { return x.to(torch::kChar) + 1; },
+                                    [](const at::Tensor& x) { return torch::where(x > 99, x, x + x); },
+                                    [](const at::Tensor& x) { return x.bitwise_and(0x3c) + x; }};
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    SCOPED_TRACE(i);
+    const Body body = [&](const at::Tensor& x) { return bodies[i](x).to(torch::kFloat) * 0.5; };
+    const auto graph = captured_body(body, bytes({2, 64}));
+    runtime::Engine engine(lower(*graph), {.threads = 1});
+    const at::Tensor x = bytes({5, 64});
+    EXPECT_TRUE(torch::equal(run_engine(engine, x), graph->forward(x)));
+  }
+}
+
+/// Chains of drawn ops on bytes, truth values and int32, whose numbers are whole: equal in each place.
+TEST(InputTypes, DrawnChainsOfWholeNumbersAreExact) {
+  torch::manual_seed(6);
+  std::mt19937 random(6);
+  const auto draw = [&](int kinds) { return static_cast<int>(random() % static_cast<unsigned>(kinds)); };
+  int lowered = 0;
+  for (int net = 0; net < 60; ++net) {
+    SCOPED_TRACE(net);
+    const at::ScalarType type =
+        std::array{torch::kByte, torch::kBool, torch::kInt}[static_cast<size_t>(draw(3))];
+    std::vector<std::pair<int, int>> steps;
+    for (int i = 0; i < 4; ++i) steps.emplace_back(draw(9), 1 + draw(9));
+    const Body body = [&](const at::Tensor& x) {
+      at::Tensor y = x;
+      for (const auto& [op, number] : steps) {
+        switch (op) {
+          case 0:
+            y = y.scalar_type() == torch::kBool ? y.logical_not() : y + number;
+            break;
+          case 1:
+            y = torch::where(y > number / 2, y, torch::ones_like(y));
+            break;
+          case 2:
+            y = y.roll(number, 1);
+            break;
+          case 3:
+            y = torch::maximum(y, y.flip(1));
+            break;
+          case 4:
+            y = torch::cat({y, y.slice(1, 0, number)}, 1).slice(1, 0, 12);
+            break;
+          case 5:
+            y = y.eq(number).logical_or(y.to(torch::kBool));
+            break;
+          case 6:
+            y = y.unsqueeze(1).expand({-1, 2, -1}).transpose(1, 2).flatten(1).slice(1, 0, 12);
+            break;
+          case 7:
+            y = y.scalar_type() == torch::kBool ? y : y - number;
+            break;
+          default:
+            y = y.masked_fill(y.to(torch::kBool).logical_not(), 1);
+        }
+      }
+      return y.to(torch::kFloat);
+    };
+    const auto made = [&](int64_t batch) {
+      return torch::randint(type == torch::kBool ? 2 : 200, {batch, 12}).to(type);
+    };
+    const auto graph = captured_body(body, made(2));
+    runtime::Plan plan;
+    try {
+      plan = lower(*graph);
+    } catch (const Error& error) {  // some ops take ids as they are, and no others
+      EXPECT_TRUE(type == torch::kInt && contains(error.what(), "the integers of")) << error.what();
+      continue;
+    }
+    ++lowered;
+    runtime::Engine engine(plan, {.threads = 1});
+    for (const int64_t batch : {1, 4}) {
+      const at::Tensor x = made(batch);
+      EXPECT_TRUE(torch::equal(run_engine(engine, x), graph->forward(x))) << listing(plan);
+    }
+  }
+  EXPECT_GE(lowered, 40);
+}
+
+TEST(InputTypes, BytesThatGoThroughStayBytes) {
+  const auto graph = captured_body([](const at::Tensor& x) { return x.flip(1); }, bytes({2, 7}));
+  runtime::Engine engine(lower(*graph), {.threads = 1});
+  EXPECT_EQ(engine.outputs()[0].type, runtime::DataType::u8);
+  const at::Tensor x = bytes({3, 7});
+  EXPECT_TRUE(torch::equal(run_engine(engine, x), graph->forward(x)));
+}
+
+TEST(InputTypes, MasksBehindTimeHaveTheirBatchInItsPlace) {
+  const torch::NoGradGuard no_grad;
+  Mixed model;
+  model.body = [](const std::vector<at::Tensor>& x) {
+    return x[0].masked_fill(x[1].unsqueeze(-1), 0).sum(0);
+  };
+  model.eval();
+  const auto graph = ulp::capture(model, {torch::randn({5, 2, 3}), flags({5, 2})}, {.batch_dims = {1, 1}});
+  graph->eval();
+  runtime::Engine engine(lower(*graph), {.threads = 1});
+  const at::Tensor x = torch::randn({5, 4, 3}), mask = flags({5, 4});
+  EXPECT_LE(relative_error(run_engine_all(engine, {x, mask})[0], graph->forward_all({x, mask})[0]), 1e-6);
+}
+
+TEST(InputTypes, PiecesTakeThemToo) {
+  const auto graph = captured_mixed(
+      [](const std::vector<at::Tensor>& x) {
+        const at::Tensor open = x[0].masked_fill(x[1], 0);
+        return torch::nan_to_num(open.to(torch::kDouble).cumprod(1)).to(torch::kFloat).masked_fill(x[1], 1);
+      },
+      {torch::randn({2, 6}), flags({2, 6})});
+  PiecewiseModel pieces = lower_in_pieces(*graph);
+  const at::Tensor x = torch::randn({4, 6}), mask = flags({4, 6});
+  EXPECT_LE(relative_error(pieces.run({x, mask})[0], graph->forward_all({x, mask})[0]), 1e-6);
+}
+
+}  // namespace
+}  // namespace ulp::test
