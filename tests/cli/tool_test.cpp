@@ -231,7 +231,7 @@ TEST_F(Tool, AnErrorBudgetIsForEngines) {
   const auto accuracy = [&](const std::string& flags) {
     const Outcome outcome = shop_->ulp("eval f.ulp --data data --json" + flags);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return json::parse(outcome.out)["accuracy_percent"].get<double>();
+    return nlohmann::json::parse(outcome.out)["accuracy_percent"].get<double>();
   };
   EXPECT_NEAR(accuracy(" --error-budget 0.01"), accuracy(""), 1.0);
   const Outcome profile = shop_->ulp("bench f.ulp --batch 1 --rounds 1 --profile --error-budget 0.0001");

@@ -5,7 +5,7 @@
 std::string use_the_umbrella(torch::nn::Sequential model, const torch::Tensor& x) {
   auto captured = ulp::capture(model, {x});
   const ulp::amp::GradScaler scaler;
-  const ulp::amp::NumericsWatch* watch = nullptr;
+  ulp::amp::WatchOptions().validate();
   const ulp::amp::Fp8Recipe fp8 = ulp::amp::Fp8Recipe::named("fp8:current");
   const auto small = ulp::prune::prune_channels(*captured, {.share = 0.5});
   const auto loss = ulp::distill::make_loss("kd", {"T=4"});
