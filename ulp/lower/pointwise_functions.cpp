@@ -555,7 +555,7 @@ int narrow_bits(const Node& node) {
 }
 
 bool has_sign(const Node& node) {
-  return node.output()->meta->dtype != at::kByte;
+  return c10::isSignedType(node.output()->meta->dtype);
 }
 
 }  // namespace
