@@ -421,7 +421,7 @@ TEST(Move, WhatMovesTheBatchIsRefusedByName) {
     EXPECT_NE(text.find("batch"), std::string::npos) << text;
   };
   expect([](const Tensor& x) { return x.flip({0}); }, "aten::flip");
-  expect([](const Tensor& x) { return x.view({-1, 6}); }, "aten::view");
+  expect([](const Tensor& x) { return x.view({6, -1}); }, "aten::view");
   expect([](const Tensor& x) { return x.roll({1}, {0}); }, "aten::roll");
   expect([](const Tensor& x) { return torch::cat({x, x}, 0); }, "aten::cat");
   expect(

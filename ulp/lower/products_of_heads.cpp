@@ -95,11 +95,12 @@ struct ProductSide {
   std::vector<int64_t> order;
 };
 
-/// `matrices` [groups, rows, columns] as a view of [N, heads, ...] in some order.
-std::optional<ProductSide> product_side_of(Value* matrices) {
+/// `matrices` [groups, rows, columns] as a view of a value of this rank, [N, heads, ...] or [N, ...] in some order.
+std::optional<ProductSide> product_side_of(Value* matrices, size_t rank) {
   const std::vector<const Node*> chain = views_behind(matrices);
-  for (size_t from = 0; from < chain.size(); ++from) {
+  for (size_t from = chain.size(); from-- > 0;) {
     Value* base = chain[from]->args[0].value;
+    if (!base->meta || base->meta->sizes.size() != rank) continue;
     const std::optional<StridedView> whole = view_of_itself(*base);
     std::optional<StridedView> view = whole;
     for (size_t i = from + 1; i-- > 0 && view;) view = through(*chain[i], *view);
@@ -192,27 +193,29 @@ void read_heads(Graph& graph, Value* matrices, Value* heads, Node& product) {
   }
 }
 
-void over_heads(Graph& graph, Node& product) {
-  if (!product.args[0].is_value() || !product.args[1].is_value() || !product.output()->meta) return;
-  if (product.output()->meta->sizes.size() != 3) return;
-  const std::optional<ProductSide> a = product_side_of(product.args[0].value),
-                                   b = product_side_of(product.args[1].value);
-  if (!a || !b || a->order.size() != b->order.size()) return;
+/// False where the sides are no such views.
+bool over_heads(Graph& graph, Node& product, size_t rank) {
+  if (!product.args[0].is_value() || !product.args[1].is_value() || !product.output()->meta) return false;
+  if (product.output()->meta->sizes.size() != 3) return false;
+  const std::optional<ProductSide> a = product_side_of(product.args[0].value, rank),
+                                   b = product_side_of(product.args[1].value, rank);
+  if (!a || !b) return false;
   const auto size = [](const ProductSide& side, size_t d) {
     return side.value->meta->sizes[static_cast<size_t>(side.order[d])];
   };
   const size_t last = a->order.size() - 1;
   std::vector<SizeExpr> sizes;
   for (size_t d = 0; d + 1 < last; ++d) {
-    if (size(*a, d) != size(*b, d)) return;
+    if (size(*a, d) != size(*b, d)) return false;
     sizes.push_back(size(*a, d));
   }
-  if (size(*a, last) != size(*b, last - 1)) return;
+  if (size(*a, last) != size(*b, last - 1)) return false;
   sizes.insert(sizes.end(), {size(*a, last - 1), size(*b, last)});
   Value* left = permuted_value(graph, a->value, a->order, product);
   Value* right = permuted_value(graph, b->value, b->order, product);
   Value* heads = call_at(graph, "aten::matmul", {left, right}, sizes, product);
   read_heads(graph, product.output(), heads, product);
+  return true;
 }
 
 }  // namespace
@@ -222,7 +225,9 @@ void products_over_heads(Graph& graph) {
   for (const auto& node : graph.nodes()) {
     if (node->is("aten::bmm")) products.push_back(node.get());
   }
-  for (Node* product : products) over_heads(graph, *product);
+  for (Node* product : products) {
+    if (!over_heads(graph, *product, 3)) over_heads(graph, *product, 4);
+  }
   graph.remove_dead();
 }
 
