@@ -130,6 +130,51 @@ TEST_F(HostileGraph, ViewsOutsideOfMemoryFailWhenTheyRun) {
   EXPECT_THROW(model->forward({torch::ones({2, 4})}), Error);
 }
 
+TEST_F(HostileGraph, ArgumentsAreOfTheKindThatTheOperatorTakes) {
+  const Json ints = {{"list", Json::array({1, value("x")})}}, flag = {{"training", true}},
+             one = {{"list", Json::array({1})}},
+             type = {{"dtype", Json::array({value("x")})}, {"at_capture", 6}},
+             both = {{"by_mode", Json::array({1, "two"})}};
+  refused("expected a int as 'dim' of 'y', got a tensor",
+          one_call("aten::sum.dim_IntList", {value("x"), ints}));
+  refused("got the training flag", one_call("aten::sum.dim_IntList", {value("x"), flag}));
+  refused("expected a bool as 'keepdim' of 'y', got a list",
+          one_call("aten::sum.dim_IntList", {value("x"), one, one}));
+  refused("expected a int as 'dim' of 'y', got a str", one_call("aten::softmax.int", {value("x"), both}));
+  refused("got a dtype", one_call("aten::hardtanh", {value("x"), type}));
+  refused("got a size", one_call("aten::gelu", {value("x"), size(Json::array())}));
+  const Json tuple = {{"tuple", Json::array({1})}};
+  refused("got an argument of another kind", one_call("aten::sum.dim_IntList", {value("x"), tuple}));
+  const at::Tensor x = torch::arange(8.0).view({2, 4});
+  EXPECT_TRUE(load(one_call("aten::sum.dim_IntList", {value("x"), one}))->forward({x}).equal(x.sum(1)));
+}
+
+TEST_F(HostileGraph, ArgumentsThatLibTorchTrustsAreHeldAgainstTheTensors) {
+  const at::Tensor x = torch::arange(8.0).view({2, 4});
+  const auto transform = [&](const Json& dims, int normalization) {
+    Json back = call_json("aten::view_as_real", Json::array({value("y")}), "z");
+    return load(graph_json(
+        Json::array({call_json("aten::_fft_r2c", {value("x"), {{"ints", dims}}, normalization, true}), back}),
+        value("z")));
+  };
+  EXPECT_TRUE(transform({1}, 0)->forward({x}).equal(at::view_as_real(at::_fft_r2c(x, {1}, 0, true))));
+  const auto says = [&](const std::shared_ptr<graph::GraphModule>& model) {
+    try {
+      model->forward({x});
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(
+      says(transform({1}, 7)).find("expected a normalization of 0 to 2, got 7: node aten::_fft_r2c 'y'"),
+      std::string::npos);
+  EXPECT_NE(says(transform({1, 1}, 0)).find("expected a transform along each of 2 dimensions once"),
+            std::string::npos);
+  const auto differences = load(one_call("aten::diff", {value("x"), 65, 1, nullptr, nullptr}));
+  EXPECT_NE(says(differences).find("expected a count of at most 64, got 65"), std::string::npos);
+}
+
 TEST_F(HostileGraph, PowersOfSizesAreFewAndSmall) {
   const auto view = [](const Json& terms) {
     return one_call("aten::view", {value("x"), {{"list", {size(terms), 4}}}});

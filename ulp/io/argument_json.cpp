@@ -139,9 +139,46 @@ Argument argument_of(const Json& json, const Known& known, int depth) {
   return chosen;
 }
 
-void check_literal(const c10::Argument& wanted, const Argument& given, const std::string& node) {
-  if (given.kind != Argument::Kind::literal) return;
-  c10::TypePtr type = wanted.type();
+namespace {
+
+/// What an argument that is no literal is to an operator: a type, or a word for messages.
+const char* word_of_kind(Argument::Kind kind) {
+  switch (kind) {
+    case Argument::Kind::value:
+      return "a tensor";
+    case Argument::Kind::batch:
+      return "a size";
+    case Argument::Kind::training:
+      return "the training flag";
+    case Argument::Kind::list:
+      return "a list";
+    case Argument::Kind::dtype:
+      return "a dtype";
+    default:
+      return "an argument of another kind";
+  }
+}
+
+bool takes_kind(c10::TypeKind wanted, Argument::Kind given) {
+  const bool whole = wanted == c10::TypeKind::IntType || wanted == c10::TypeKind::SymIntType;
+  switch (given) {
+    case Argument::Kind::value:
+      return wanted == c10::TypeKind::TensorType;
+    case Argument::Kind::batch:
+      return whole || wanted == c10::TypeKind::NumberType || wanted == c10::TypeKind::FloatType;
+    case Argument::Kind::training:
+      return wanted == c10::TypeKind::BoolType;
+    case Argument::Kind::list:
+      return wanted == c10::TypeKind::ListType;
+    case Argument::Kind::dtype:
+      return whole || wanted == c10::TypeKind::ScalarTypeType;
+    default:
+      return false;
+  }
+}
+
+void check_literal(const c10::Argument& wanted, c10::TypePtr type, const Argument& given,
+                   const std::string& node) {
   if (type->kind() == c10::TypeKind::OptionalType) {
     if (given.literal.isNone()) return;
     type = type->containedType(0);
@@ -157,6 +194,28 @@ void check_literal(const c10::Argument& wanted, const Argument& given, const std
     fail(kGraphFile, "expected a ", type->str(), " as '", wanted.name(), "' of '", node, "', got a ",
          given.literal.type()->str());
   }
+}
+
+void check_as(const c10::Argument& wanted, const c10::TypePtr& type, const Argument& given,
+              const std::string& node) {
+  if (given.kind == Argument::Kind::literal) return check_literal(wanted, type, given, node);
+  if (given.kind == Argument::Kind::by_mode) {
+    for (const Argument& item : given.items) check_as(wanted, type, item, node);
+    return;
+  }
+  if (type->kind() == c10::TypeKind::OptionalType)
+    return check_as(wanted, type->containedType(0), given, node);
+  if (!takes_kind(type->kind(), given.kind))
+    fail(kGraphFile, "expected a ", type->str(), " as '", wanted.name(), "' of '", node, "', got ",
+         word_of_kind(given.kind));
+  if (given.kind != Argument::Kind::list) return;
+  for (const Argument& item : given.items) check_as(wanted, type->containedType(0), item, node);
+}
+
+}  // namespace
+
+void check_argument(const c10::Argument& wanted, const Argument& given, const std::string& node) {
+  check_as(wanted, wanted.type(), given, node);
 }
 
 }  // namespace ulp::io

@@ -25,7 +25,7 @@ nlohmann::json argument_to_json(const graph::Argument& argument, const graph::No
 /// lists far deeper in each other than any operator takes.
 graph::Argument argument_of(const nlohmann::json& json, const Known& known, int depth = 0);
 
-/// An error unless the operator can take the literal: LibTorch finds out in the middle of a run, or not at all.
-void check_literal(const c10::Argument& wanted, const graph::Argument& given, const std::string& node);
+/// An error unless the operator can take the argument: LibTorch finds out in the middle of a run, or not at all.
+void check_argument(const c10::Argument& wanted, const graph::Argument& given, const std::string& node);
 
 }  // namespace ulp::io

@@ -72,7 +72,7 @@ class GraphBuilder {
     for (const Json& argument : json.at("args")) args.push_back(argument_of(argument, known_));
     Node* node = graph_.call(target, std::move(args), nullptr, name);
     const auto& wanted = node->schema().arguments();
-    for (size_t i = 0; i < node->args.size(); ++i) check_literal(wanted[i], node->args[i], name);
+    for (size_t i = 0; i < node->args.size(); ++i) check_argument(wanted[i], node->args[i], name);
     const size_t count = json.at("outputs").size();
     if (count != node->outputs().size()) graph_.set_output_count(node, count);
     node->scope = json.value("scope", "");

@@ -13,10 +13,10 @@
 #include "ulp/exchange/pt2/memory_limit.h"
 #include "ulp/exchange/pt2/numbers.h"
 #include "ulp/exchange/pt2/straight_numbers.h"
-#include "ulp/exchange/pt2/trusted_arguments.h"
 #include "ulp/exchange/pt2/where.h"
 #include "ulp/graph/capture/data_sizes.h"
 #include "ulp/graph/capture/schema.h"
+#include "ulp/graph/trusted_arguments.h"
 #include "ulp/io/graph_operators.h"
 
 namespace ulp::exchange::pt2 {
@@ -317,7 +317,8 @@ void Interpreter::call(const ProgramNode& node, Values& values) {
     }
   }
   check_sizes(schema, stack, node, values);
-  check_trusted_arguments(schema, stack);
+  if (const std::string expected = graph::distrusted_argument(schema, stack); !expected.empty())
+    fail_file(kImportPt2Where, "expected ", expected);
   const int64_t listed = std::max<int64_t>(listed_tensors(schema, stack), 0);
   if (listed > static_cast<int64_t>(kMostNodes) - listed_)
     fail_file(kImportPt2Where, "expected at most ", kMostNodes, " tensors in the lists of one run, got ",

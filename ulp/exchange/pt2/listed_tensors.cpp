@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "ulp/base/error.h"
-#include "ulp/exchange/pt2/named_arguments.h"
 #include "ulp/exchange/pt2/where.h"
+#include "ulp/graph/named_arguments.h"
 
 namespace ulp::exchange::pt2 {
 
@@ -19,7 +19,7 @@ bool makes_list(const c10::FunctionSchema& schema) {
 }
 
 /// Grids have a dimension for each of their tensors.
-void check_grid(const std::string& name, const NamedArguments& given) {
+void check_grid(const std::string& name, const graph::NamedArguments& given) {
   int64_t dims = 0;
   if (name == "aten::combinations") dims = given["r"].toInt();
   if (name == "aten::meshgrid" || name == "aten::cartesian_prod")
@@ -31,7 +31,7 @@ void check_grid(const std::string& name, const NamedArguments& given) {
 }  // namespace
 
 int64_t listed_tensors(const c10::FunctionSchema& schema, const torch::jit::Stack& arguments) {
-  const NamedArguments given(schema, arguments);
+  const graph::NamedArguments given(schema, arguments);
   check_grid(schema.name(), given);
   if (!makes_list(schema)) return 0;
   if (given["tensor_indices_or_sections"].isTensor())

@@ -9,6 +9,7 @@
 #include "ulp/graph/capture/trace.h"
 #include "ulp/graph/describe.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/graph/trusted_arguments.h"
 #include "ulp/libtorch/tensor_module.h"
 
 namespace ulp::graph {
@@ -143,7 +144,13 @@ void Program::call_in_place(const Step& step, std::vector<c10::IValue>& stack) c
   if (result.scalar_type() != self.scalar_type()) stack[0] = result.to(self.scalar_type());
 }
 
+void Program::check_trusted(const Step& step, const std::vector<c10::IValue>& stack) const {
+  const std::string expected = distrusted_argument(step.node->schema(), stack);
+  if (!expected.empty()) fail("graph.run", "expected ", expected, ": node ", describe(*step.node));
+}
+
 void Program::call(const Step& step, Frame& frame) const {
+  if (step.trusts) check_trusted(step, frame.stack);
   std::optional<AutocastGuard> autocast;
   if (step.node->autocast) autocast.emplace(*step.node->autocast);
   if (step.module) {

@@ -81,6 +81,7 @@ class Program {
     std::optional<c10::OperatorHandle> in_place_op;  ///< of nodes that were in-place ops
     bool on_a_copy =
         false;  ///< in_place_op runs on a copy: the out-of-place form, aten::copy, has no derivative
+    bool trusts = false;  ///< LibTorch does not check all arguments
     std::shared_ptr<libtorch::TensorModule> module;
     std::vector<Source> args;
     std::vector<int32_t> slots;  ///< of the outputs
@@ -97,6 +98,7 @@ class Program {
   c10::IValue load_items(const Source& source, Frame& frame) const;
   void run_steps(Frame& frame) const;
   void call(const Step& step, Frame& frame) const;
+  void check_trusted(const Step& step, const std::vector<c10::IValue>& stack) const;
   void call_in_place(const Step& step, std::vector<c10::IValue>& stack) const;
   void store(const Step& step, Frame& frame) const;
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ulp/graph/capture/program.h"
+#include "ulp/graph/trusted_arguments.h"
 
 namespace ulp::graph {
 
@@ -40,6 +41,7 @@ Program::Program(const Graph& graph)
             step.in_place_op =
                 c10::Dispatcher::singleton().findSchema({schema.name() + "_", schema.overload_name()});
           step.on_a_copy = node->is("aten::copy");
+          step.trusts = trusts_arguments(schema);
         } else {
           step.module = graph.modules().at(node->target());
         }

@@ -1,4 +1,4 @@
-#include "ulp/exchange/pt2/trusted_arguments.h"
+#include "ulp/graph/trusted_arguments.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -10,18 +10,22 @@
 #include <string_view>
 
 #include "ulp/base/error.h"
-#include "ulp/exchange/pt2/named_arguments.h"
-#include "ulp/exchange/pt2/where.h"
+#include "ulp/graph/named_arguments.h"
 
-namespace ulp::exchange::pt2 {
+namespace ulp::graph {
 
 namespace {
 
 using c10::IValue;
 
+/// Ends the checks of a call.
+struct Distrusted {
+  std::string expected;
+};
+
 template <typename... Parts>
 [[noreturn]] void distrust(const Parts&... parts) {
-  fail_file(kImportPt2Where, "expected ", parts...);
+  throw Distrusted{concatenate(parts...)};
 }
 
 at::Tensor tensor_in(const NamedArguments& given, const char* name) {
@@ -41,7 +45,8 @@ bool flag_in(const NamedArguments& given, const char* name) {
 }
 
 /// Dimensions of a transform are not looked at before memory is read by them.
-void check_transform(std::string_view op, const NamedArguments& given) {
+void check_transform(const NamedArguments& given) {
+  const std::string_view op = given.schema().name();
   const at::Tensor x = tensor_in(given, "self");
   const std::vector<int64_t> dims = numbers_in(given, "dim");
   constexpr int64_t kNormalizations = 3;
@@ -127,7 +132,8 @@ void check_packed(const NamedArguments& given, int64_t batch) {
   if (!fits) distrust("falling numbers of samples that are ", rows, " together and begin with ", batch);
 }
 
-void check_recurrent(std::string_view op, const NamedArguments& given) {
+void check_recurrent(const NamedArguments& given) {
+  const std::string_view op = given.schema().name();
   const bool lstm = op == "aten::lstm", packed = given["data"].isTensor();
   const int64_t gates = lstm ? 4 : op == "aten::gru" ? 3 : 1;
   const at::Tensor x = tensor_in(given, packed ? "data" : "input");
@@ -202,24 +208,46 @@ void check_quotient(const NamedArguments& given) {
   if (by_minus_one && lowest != 0 && has(x, lowest)) distrust("no division of ", lowest, " by -1");
 }
 
-}  // namespace
-
-void check_trusted_arguments(const c10::FunctionSchema& schema, const torch::jit::Stack& arguments) {
-  const std::string_view op = schema.name();
-  const NamedArguments given(schema, arguments);
-  if (op.starts_with("aten::_fft_")) return check_transform(op, given);
-  if (op.find("upsample_") != std::string_view::npos) return check_scales(given);
-  if (op.starts_with("aten::max_pool") || op.starts_with("aten::mkldnn_max_pool"))
-    return check_padding(given);
-  if (op == "aten::lstm" || op == "aten::gru" || op == "aten::rnn_tanh" || op == "aten::rnn_relu")
-    return check_recurrent(op, given);
-  if (op == "aten::embedding_bag") return check_bags(given);
-  if (op.starts_with("aten::slow_conv") || op.starts_with("aten::thnn_conv")) return check_kernel(given);
-  // Each difference is a tensor; powers are as many products as their count has bits, but for the lowest one.
-  constexpr int64_t kMostDifferences = 64, kMostPower = int64_t{1} << 40;
-  if (op == "aten::diff") return check_count(given, kMostDifferences);
-  if (op.ends_with("matrix_power")) return check_count(given, kMostPower);
-  if (op.starts_with("aten::div")) check_quotient(given);
+// Each difference is a tensor; powers are as many products as their count has bits, but for the lowest one.
+void check_differences(const NamedArguments& given) {
+  check_count(given, 64);
+}
+void check_power(const NamedArguments& given) {
+  check_count(given, int64_t{1} << 40);
 }
 
-}  // namespace ulp::exchange::pt2
+using Check = void (*)(const NamedArguments&);
+
+/// Null where LibTorch checks all.
+Check find_check(const c10::FunctionSchema& schema) {
+  const std::string_view op = schema.name();
+  if (op.starts_with("aten::_fft_")) return check_transform;
+  if (op.find("upsample_") != std::string_view::npos) return check_scales;
+  if (op.starts_with("aten::max_pool") || op.starts_with("aten::mkldnn_max_pool")) return check_padding;
+  if (op == "aten::lstm" || op == "aten::gru" || op == "aten::rnn_tanh" || op == "aten::rnn_relu")
+    return check_recurrent;
+  if (op == "aten::embedding_bag") return check_bags;
+  if (op.starts_with("aten::slow_conv") || op.starts_with("aten::thnn_conv")) return check_kernel;
+  if (op == "aten::diff") return check_differences;
+  if (op.ends_with("matrix_power")) return check_power;
+  if (op.starts_with("aten::div") && schema.argumentIndexWithName("rounding_mode")) return check_quotient;
+  return nullptr;
+}
+
+}  // namespace
+
+bool trusts_arguments(const c10::FunctionSchema& schema) {
+  return find_check(schema) != nullptr;
+}
+
+std::string distrusted_argument(const c10::FunctionSchema& schema, const torch::jit::Stack& arguments) {
+  const Check check = find_check(schema);
+  try {
+    if (check != nullptr) check(NamedArguments(schema, arguments));
+  } catch (const Distrusted& found) {
+    return found.expected;
+  }
+  return "";
+}
+
+}  // namespace ulp::graph

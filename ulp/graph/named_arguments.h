@@ -6,13 +6,14 @@
 
 #include <optional>
 
-namespace ulp::exchange::pt2 {
+namespace ulp::graph {
 
 /// None for those that the operator has not.
 class NamedArguments {
  public:
   NamedArguments(const c10::FunctionSchema& schema, const torch::jit::Stack& stack)
       : schema_(schema), stack_(stack) {}
+  const c10::FunctionSchema& schema() const { return schema_; }
   c10::IValue operator[](const char* name) const {
     const std::optional<int> place = schema_.argumentIndexWithName(name);
     return place ? stack_.at(static_cast<size_t>(*place)) : c10::IValue();
@@ -23,4 +24,4 @@ class NamedArguments {
   const torch::jit::Stack& stack_;
 };
 
-}  // namespace ulp::exchange::pt2
+}  // namespace ulp::graph
