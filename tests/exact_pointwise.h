@@ -120,6 +120,8 @@ inline double exact_pointwise(kernels::PointwiseOp op, double a, double b, doubl
       return softplus_of(a);
     case mish:
       return a * std::tanh(softplus_of(a));
+    case erfc:
+      return std::erfc(a);
   }
   return 0;
 }

@@ -209,6 +209,24 @@ TEST(Reduce, RefusesWhatItCannot) {
   EXPECT_ERROR(Reduce(argmax, DataType::f32, {}, {{2, true}, {3, true}}, 0, Isa::portable), "one dimension");
 }
 
+TEST(Reduce, CumulativeProductsAreMultipliedInDouble) {
+  const std::vector<float> x = {1e30F, 1e30F, 1e-30F, 1e-30F, 0.0F, kInf, 2.0F, 3.0F, 4.0F, 5.0F, 6.0F, 7.0F};
+  for (const int64_t inner : {1, 2}) {
+    const int64_t size = 6, outer = 2 / inner;
+    std::vector<float> y(x.size());
+    cumulative_product(x.data(), y.data(), outer, size, inner, ThreadParallel(2));
+    for (int64_t i = 0; i < outer * inner; ++i) {
+      double product = 1;
+      for (int64_t r = 0; r < size; ++r) {
+        const auto at = static_cast<size_t>(i / inner * size * inner + r * inner + i % inner);
+        product *= x[at];
+        const auto want = static_cast<float>(product);
+        ASSERT_TRUE(y[at] == want || (std::isnan(y[at]) && std::isnan(want))) << y[at] << " for " << want;
+      }
+    }
+  }
+}
+
 TEST(Reduce, CumulativeSumsAndLogSoftmax) {
   const std::vector<float> x = random_floats(6 * 50 * 70, 3, -1, 1);
   for (const int64_t inner : {1, 7, 70}) {

@@ -78,6 +78,7 @@ TEST(Reduce, EveryOpIsWithinRounding) {
       {"argmin", [](const Tensor& x) { return x.argmin(-1, true); }, {7, 3, 5}},
       {"logsumexp", [](const Tensor& x) { return x.logsumexp(1); }, {7, 3}},
       {"cumsum", [](const Tensor& x) { return x.cumsum(2); }, {3, 7, 4}},
+      {"cumprod", [](const Tensor& x) { return x.cumprod(-1); }, {3, 7, 4}},
       {"softmax of channels", [](const Tensor& x) { return x.softmax(1); }, {5, 4, 3}},
       {"softmax of rows", [](const Tensor& x) { return x.softmax(1); }, {9, 5}},
       {"softmax of lines", [](const Tensor& x) { return x.softmax(-2); }, {2, 9, 5}},

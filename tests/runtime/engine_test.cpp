@@ -291,7 +291,10 @@ TEST_P(EngineOps, ReductionsOfEveryKind) {
 TEST(Engine, SumsAlongADimension) {
   Builder b(Numbers::f32);
   const int32_t x = b.input({kBatch, 5, 4, 6});
-  for (const int64_t dim : {1, 2, 3}) b.output(b.op(Op::cumsum, {x}, CumulativeAttributes{dim}));
+  for (const int64_t dim : {1, 2, 3}) {
+    b.output(b.op(Op::cumsum, {x}, CumulativeAttributes{dim}));
+    b.output(b.op(Op::cumsum, {x}, CumulativeAttributes{dim, /*product=*/true}));
+  }
   b.output(b.op(Op::softmax, {x}, SoftmaxAttributes{.log = true}));
   check(b.plan, 7, {.threads = 2}, 8);
 }

@@ -126,9 +126,13 @@ void cumsum(const Step& step, const View& x, const View& y, int64_t batch) {
   int64_t inner = 1;
   for (size_t d = dim + 1; d < x.info.shape.size(); ++d) inner *= x.info.shape[d];
   for (int64_t i = 0; i < element_count(x.info, batch); ++i) {
-    double sum = 0;
-    for (int64_t r = i / inner % x.info.shape[dim]; r >= 0; --r) sum += x.get(i - r * inner);
-    y.set(i, static_cast<float>(sum));
+    const bool product = step.get<CumulativeAttributes>().product;
+    double made = product ? 1 : 0;
+    for (int64_t r = i / inner % x.info.shape[dim]; r >= 0; --r) {
+      const double next = x.get(i - r * inner);
+      made = product ? made * next : made + next;
+    }
+    y.set(i, static_cast<float>(made));
   }
 }
 

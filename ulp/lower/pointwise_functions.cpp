@@ -9,6 +9,7 @@
 #include "ulp/graph/passes/pattern.h"
 #include "ulp/lower/match.h"
 #include "ulp/lower/pointwise.h"
+#include "ulp/lower/pointwise_special.h"
 
 namespace ulp::lowering {
 namespace {
@@ -506,6 +507,18 @@ constexpr PointwiseLowering kTable[] = {
     {"aten::tanh", unary<PointwiseOp::tanh>},
     {"aten::sigmoid", unary<PointwiseOp::sigmoid>},
     {"aten::erf", unary<PointwiseOp::erf>},
+    {"aten::erfc", unary<PointwiseOp::erfc>},
+    {"aten::logit", logit, 5, 4},
+    {"aten::xlogy", xlogy, 6, 2},
+    {"aten::special_xlogy", xlogy, 6, 2},
+    {"aten::special_xlog1py", xlog1py, 6, 2},
+    {"aten::sinc", sinc, 5, 3},
+    {"aten::nan_to_num", nan_to_num, 6, 5},
+    {"aten::logaddexp", logaddexp, 9, 1},
+    {"aten::frac", frac, 2},
+    {"aten::exp2", exp2, 1, 1},
+    {"aten::deg2rad", deg2rad, 1, 1},
+    {"aten::rad2deg", rad2deg, 1, 1},
     {"aten::relu", unary<PointwiseOp::relu>},
     {"aten::relu6", relu6, 2, 2},
     {"aten::hardtanh", hardtanh, 2, 2},

@@ -1,4 +1,4 @@
-// Reductions over any dimensions but the batch, and sums along one.
+// Reductions over any dimensions but the batch, and running sums and products along one.
 #include <algorithm>
 #include <limits>
 
@@ -126,10 +126,13 @@ namespace {
 void lower_cumsum(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   const Value* x = value_arg(node, "self");
+  const bool product = node.is("aten::cumprod");
+  if (product && x->meta && !at::isFloatingType(x->meta->dtype))
+    unsupported(node, "expected floats: products of integers pass what f32 holds");
   const std::vector<int64_t> dims = reduced_dims(node, shape_of(node, *x).size());
   const Form form{DataType::f32, Layout::plain};
   Step step = step_of(Op::cumsum, node);
-  step.attributes = runtime::CumulativeAttributes{dims[0]};
+  step.attributes = runtime::CumulativeAttributes{dims[0], product};
   step.inputs = {builder.as(node, x, form)};
   emit_same(builder, group, std::move(step), form);
 }
@@ -145,7 +148,8 @@ LoweringTable reduce_lowerings() {
       {"aten::norm", lower_reduce},      {"aten::linalg_vector_norm", lower_reduce},
       {"aten::argmax", lower_reduce},    {"aten::argmin", lower_reduce},
       {"aten::any", lower_reduce},       {"aten::all", lower_reduce},
-      {"aten::logsumexp", lower_reduce}, {"aten::cumsum", lower_cumsum}};
+      {"aten::logsumexp", lower_reduce}, {"aten::cumsum", lower_cumsum},
+      {"aten::cumprod", lower_cumsum}};
   return kTable;
 }
 

@@ -61,7 +61,8 @@
   X(gelu_tanh, 1, gelu_tanh_curve(a))                                    \
   X(silu, 1, a* sigmoid_curve(a))                                        \
   X(softplus, 1, softplus_of(a))                                         \
-  X(mish, 1, a* tanh_curve(softplus_of(a)))
+  X(mish, 1, a* tanh_curve(softplus_of(a)))                              \
+  X(erfc, 1, __builtin_erfcf(a))
 
 namespace ulp::kernels {
 

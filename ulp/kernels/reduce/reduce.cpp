@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "ulp/base/error.h"
@@ -294,8 +295,12 @@ void Reduce::run(const void* x, float* y, int64_t batch, void* workspace, const 
   });
 }
 
-void cumulative_sum(const float* x, float* y, int64_t outer, int64_t size, int64_t inner,
-                    const Parallel& parallel) {
+namespace {
+
+/// Joins the rows of each matrix one after the other, from `first` on.
+template <typename Join>
+void cumulate(const float* x, float* y, int64_t outer, int64_t size, int64_t inner, const Parallel& parallel,
+              double first, Join join) {
   constexpr int64_t kColumns = 64;
   const int64_t blocks = (inner + kColumns - 1) / kColumns;
   const int64_t each = std::max<int64_t>(1, kTask / (size * std::min(inner, kColumns)));
@@ -304,15 +309,28 @@ void cumulative_sum(const float* x, float* y, int64_t outer, int64_t size, int64
     for (int64_t u = task * each; u < std::min(units, (task + 1) * each); ++u) {
       const int64_t begin = u % blocks * kColumns, n = std::min(kColumns, inner - begin);
       int64_t at = u / blocks * size * inner + begin;
-      double sums[kColumns] = {};
+      double sums[kColumns];
+      std::fill_n(sums, kColumns, first);
       for (int64_t r = 0; r < size; ++r, at += inner) {
         for (int64_t c = 0; c < n; ++c) {
-          sums[c] += static_cast<double>(x[at + c]);
+          sums[c] = join(sums[c], static_cast<double>(x[at + c]));
           y[at + c] = static_cast<float>(sums[c]);
         }
       }
     }
   });
+}
+
+}  // namespace
+
+void cumulative_sum(const float* x, float* y, int64_t outer, int64_t size, int64_t inner,
+                    const Parallel& parallel) {
+  cumulate(x, y, outer, size, inner, parallel, 0, std::plus<double>());
+}
+
+void cumulative_product(const float* x, float* y, int64_t outer, int64_t size, int64_t inner,
+                        const Parallel& parallel) {
+  cumulate(x, y, outer, size, inner, parallel, 1, std::multiplies<double>());
 }
 
 void log_softmax(const float* x, float* y, int64_t rows, int64_t columns, Isa isa, const Parallel& parallel) {

@@ -91,6 +91,9 @@ class ULP_API Reduce {
 /// are summed down their rows, in double. y may be x.
 ULP_API void cumulative_sum(const float* x, float* y, int64_t outer, int64_t size, int64_t inner,
                             const Parallel& parallel);
+/// The products instead.
+ULP_API void cumulative_product(const float* x, float* y, int64_t outer, int64_t size, int64_t inner,
+                                const Parallel& parallel);
 
 /// y = log(softmax(x)) over each of `rows` rows of `columns` numbers, with sums in double; y may be x.
 ULP_API void log_softmax(const float* x, float* y, int64_t rows, int64_t columns, Isa isa,

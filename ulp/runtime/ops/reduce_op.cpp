@@ -131,19 +131,22 @@ class CumsumRunner final : public Runner {
  public:
   CumsumRunner(const StepView& view, kernels::Isa) : info_(view.input()) {
     const auto dim = static_cast<size_t>(view.attributes<CumulativeAttributes>().dim);
+    product_ = view.attributes<CumulativeAttributes>().product;
     for (size_t d = 1; d < info_.shape.size(); ++d) {
       (d < dim ? outer_ : d == dim ? size_ : inner_) *= info_.shape[d];
     }
   }
   void run(const RunArgs& args) const override {
-    kernels::cumulative_sum(static_cast<const float*>(args.inputs[0]), static_cast<float*>(args.output),
-                            first_size(info_, args.batch) * outer_, size_, inner_, args.parallel);
+    const auto run = product_ ? kernels::cumulative_product : kernels::cumulative_sum;
+    run(static_cast<const float*>(args.inputs[0]), static_cast<float*>(args.output),
+        first_size(info_, args.batch) * outer_, size_, inner_, args.parallel);
   }
-  std::string kernel() const override { return "cumsum"; }
+  std::string kernel() const override { return product_ ? "cumprod" : "cumsum"; }
 
  private:
   TensorInfo info_;
   int64_t outer_ = 1, size_ = 1, inner_ = 1;
+  bool product_ = false;
 };
 
 StepWork reduce_work(const StepView& view, int64_t batch) {

@@ -32,11 +32,15 @@ struct ReduceAttributes {
   bool operator==(const ReduceAttributes&) const = default;
 };
 
-/// cumsum: along which dimension.
+/// cumsum: along which dimension, and whether the elements are multiplied instead.
 struct CumulativeAttributes {
   int64_t dim = 1;
+  bool product = false;
 
-  void visit_fields(FieldVisitor& visit) { visit({.name = "dim", .min = 1, .max = 7}, dim); }
+  void visit_fields(FieldVisitor& visit) {
+    visit({.name = "dim", .min = 1, .max = 7}, dim);
+    visit({.name = "product"}, product);
+  }
   bool operator==(const CumulativeAttributes&) const = default;
 };
 
