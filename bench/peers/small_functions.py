@@ -40,6 +40,8 @@ POINTWISE = {
     "xlogy": lambda x: torch.special.xlogy(x.abs(), x.abs() + 1), "to_int": lambda x: (x * 3).to(torch.int64).float(),
     "to_bool": lambda x: (x * 3).round().bool().float(), "int_div": lambda x: torch.div((x * 5).int(), 2, rounding_mode="floor").float(),
     "exp2": torch.exp2, "sinc": lambda x: torch.sinc(x), "heaviside": lambda x: (x >= 0).to(x.dtype) * x, "erfc": torch.erfc,
+    "signbit": lambda x: torch.signbit(x).float(), "copysign_number": lambda x: torch.copysign(x, -1.0), "deg2rad": torch.deg2rad,
+    "isposinf": lambda x: torch.isposinf(x.round().reciprocal()).float(),
 }
 COMPARISONS = {"eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge}
 PAIRS = {
@@ -48,6 +50,8 @@ PAIRS = {
     "remainder": lambda x, y: torch.remainder(x, y.abs() + 0.5), "fmod": lambda x, y: torch.fmod(x, y.abs() + 0.5),
     "add_alpha": lambda x, y: torch.add(x, y, alpha=-2), "sub_alpha": lambda x, y: torch.sub(x, y, alpha=0.5),
     "div_floor": lambda x, y: torch.div(x, y.abs() + 0.5, rounding_mode="floor"), "hypot": lambda x, y: torch.sqrt(x * x + y * y + 1),
+    "hypot_itself": torch.hypot, "copysign_itself": torch.copysign, "heaviside_itself": lambda x, y: torch.heaviside(x.round(), y), "fmax": torch.fmax,
+    "fmin": torch.fmin, "logaddexp2": torch.logaddexp2, "xlogy": lambda x, y: torch.xlogy(x, y.abs() + 0.5), "ldexp": torch.ldexp,
     "where": lambda x, y: torch.where(x > y, x, y * 2), "logaddexp": torch.logaddexp, "copysign": lambda x, y: x.abs() * y.sign(),
     **{name: (lambda x, y, compare=compare: compare(x, y).float()) for name, compare in COMPARISONS.items()},
 }
@@ -153,6 +157,43 @@ def sorting(dice):
                         lambda: of(lambda x: torch.argsort(x, axis, largest), x)])()
 
 
+@kind(16)
+def orders(dice):
+    x = dice.any()
+    axis, keep = dice.axis(x), dice.coin()
+    k = dice.randint(1, x.shape[axis])
+    return dice.choice([
+        lambda: of(lambda x: torch.median(x, axis, keep), x), lambda: of(lambda x: torch.kthvalue(x, k, axis, keep), x),
+        lambda: of(lambda x: torch.cummax(x, axis), x), lambda: of(lambda x: torch.cummin(x, axis), x),
+        lambda: of(lambda x: torch.logcumsumexp(x, axis), x), lambda: of(lambda x: tuple(torch.aminmax(x, dim=axis, keepdim=keep)), x),
+        lambda: of(lambda x: torch.var_mean(x, dim=axis, correction=0, keepdim=keep), x),
+        lambda: of(lambda x: torch.std_mean(x, dim=axis, correction=0, keepdim=keep), x),
+        lambda: of(lambda x: torch.nansum(x, axis, keep), x), lambda: of(lambda x: torch.count_nonzero(x.round(), axis), x),
+    ])()
+
+
+@kind(6)
+def sorting_buckets(dice):
+    x = dice.any()
+    right, bounds = dice.coin(), torch.randn(dice.randint(1, 5)).sort()[0]
+    return dice.choice([
+        lambda: of(lambda m, x: torch.bucketize(x, m.b, right=right), x, b=bounds),
+        lambda: of(lambda m, x: torch.searchsorted(m.b, x, right=right), x, b=bounds),
+        lambda: of(lambda x: torch.searchsorted(x.sort(-1)[0], x, right=right), x),
+    ])()
+
+
+@kind(4)
+def fourier(dice):
+    x = dice.any()
+    axis, norm = dice.axis(x), dice.choice(["backward", "ortho", "forward"])
+    return dice.choice([
+        lambda: of(lambda x: torch.fft.rfft(x, dim=axis, norm=norm).abs(), x),
+        lambda: of(lambda x: torch.fft.irfft(torch.fft.rfft(x, dim=axis) * 0.5, n=x.shape[axis], dim=axis, norm=norm), x),
+        lambda: of(lambda x: torch.fft.fft(torch.fft.fft(x, dim=axis, norm=norm), dim=-1).real, x),
+    ])()
+
+
 # Shapes -----------------------------------------------------------------------------------------------------------------------------
 
 @kind(12)
@@ -206,6 +247,49 @@ def reshaping(dice):
         lambda: of(lambda x: x[:, :1].expand(-1, 3, *x.shape[2:]), x), lambda: of(lambda x: x.repeat(1, 2, *[1] * (x.dim() - 2)), x),
         lambda: of(lambda x: x.repeat_interleave(2, -1), x), lambda: of(lambda x: x.flip(-1), x), lambda: of(lambda x: x.roll(2, -1), x),
         lambda: of(lambda x: x.mT, x), lambda: of(lambda x: x.tile(2), x), lambda: of(lambda x: x.tril(-1), x), lambda: of(lambda x: x.triu(1), x),
+    ])()
+
+
+@kind(14)
+def turned_and_written(dice):
+    x = dice.any()
+    axis, offset, turns = dice.axis(x), dice.randint(-1, 1), dice.randint(-1, 3)
+    ids = torch.tensor([0, x.shape[axis] - 1, 0])
+    planes = dice.sequence()
+    return dice.choice([
+        lambda: of(lambda x: torch.diag_embed(x, offset), x), lambda: of(lambda x: torch.diag_embed(x, offset, 1, -1), x),
+        lambda: of(lambda x: x.diagonal(0, 1, 2), planes), lambda: of(lambda x: torch.rot90(x, turns, (1, 2)) * 1, planes),
+        lambda: of(lambda x: x.unfold(axis, max(1, x.shape[axis] // 2), 1), x),
+        lambda: of(lambda m, x: x.index_fill(axis, m.i, -2.0), x, i=ids[:2]),
+        lambda: of(lambda m, x: x.index_add(axis, m.i, x.index_select(axis, m.i), alpha=0.5), x, i=ids),
+        lambda: of(lambda m, x: x.index_copy(axis, m.i, x.index_select(axis, m.i) * 2), x, i=ids[:1]),
+        lambda: of(lambda x: torch.slice_scatter(x, x.narrow(axis, 0, 1) * 2, axis, 0, 1), x),
+        lambda: of(lambda x: torch.select_scatter(x, x.select(axis, 0) * 2, axis, -1), x),
+        lambda: of(lambda x: torch.tril(x, offset) + torch.triu(x, -offset), planes),
+    ])()
+
+
+@kind(6)
+def small_products(dice):
+    x = dice.rows(dice.size())
+    planes = dice.sequence()
+    three = torch.randn(x.shape[0], 3, dice.size())
+    return dice.choice([
+        lambda: of(lambda m, x: torch.mv(x, m.v), x, v=torch.randn(x.shape[1])),
+        lambda: of(lambda m, x: torch.addmv(x[:, 0], x, m.v, beta=0.5, alpha=2), x, v=torch.randn(x.shape[1])),
+        lambda: of(lambda x: torch.baddbmm(x @ x.mT, x, x.mT, beta=0.5, alpha=2), planes),
+        lambda: of(lambda x: torch.linalg.cross(x, x.flip(2) + 1, dim=1), three),
+    ])()
+
+
+@kind(4)
+def places_of_pools(dice):
+    x = dice.image(low=4)
+    kernel, stride = dice.choice([2, 3]), dice.choice([1, 2])
+    return dice.choice([
+        lambda: of(lambda x: F.max_pool2d(x, kernel, stride, kernel // 2, return_indices=True), x),
+        lambda: of(lambda x: F.adaptive_max_pool2d(x, (2, 3), return_indices=True), x),
+        lambda: of(lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2, output_size=x.shape[2:]), x),
     ])()
 
 

@@ -19,7 +19,9 @@ class MilRun {
  public:
   explicit MilRun(const MilModel& model) : model_(model) {}
 
-  at::Tensor run(const at::Tensor& input) {
+  at::Tensor run(const at::Tensor& input) { return run_all(input).at(0); }
+
+  std::vector<at::Tensor> run_all(const at::Tensor& input) {
     values_[model_.inputs.at(0).name] = input;
     for (const MilOperation& one : model_.operations) {
       if (one.op == "topk") {
@@ -31,7 +33,9 @@ class MilRun {
         throw std::runtime_error(one.op + " '" + one.outputs[0] + "' makes other sizes than the file says");
       values_[one.outputs[0]] = made;
     }
-    return values_.at(model_.results.at(0));
+    std::vector<at::Tensor> results;
+    for (const std::string& result : model_.results) results.push_back(values_.at(result));
+    return results;
   }
 
  private:
@@ -208,7 +212,9 @@ class MilRun {
     if (op.op == "argsort")
       return x.argsort(in(op, "axis").item<int64_t>(), !flag(op, "ascending")).to(at::kInt);
     if (op.op == "matmul") return torch::matmul(x, in(op, "y"));
-    if (op.op == "linear") return torch::linear(x, in(op, "weight"), in(op, "bias"));
+    if (op.op == "linear")
+      return torch::linear(x, in(op, "weight"), op.inputs.contains("bias") ? in(op, "bias") : at::Tensor());
+    if (op.op == "gelu") return torch::gelu(x, word(op, "mode") == "EXACT" ? "none" : "tanh");
     if (op.op == "gather") return x.index_select(in(op, "axis").item<int64_t>(), in(op, "indices"));
     if (op.op == "max_pool") return windows(op, x, -INFINITY).amax(-1);
     if (op.op == "avg_pool") return average(op, x);

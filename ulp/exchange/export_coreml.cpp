@@ -9,6 +9,7 @@
 #include "ulp/exchange/spelled/spelled.h"
 #include "ulp/exchange/store_minima.h"
 #include "ulp/graph/conditions.h"
+#include "ulp/graph/decompose/decompose.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/fold_masks.h"
 #include "ulp/graph/passes/pass.h"
@@ -30,9 +31,11 @@ std::shared_ptr<graph::Graph> prepared(const graph::GraphModule& module, const C
   store_minima(*graph, kExportCoremlWhere);
   graph->remove_dead(/*attributes=*/true);
   fix_sizes(*graph, options.batch, options.sizes, kExportCoremlWhere);
+  const auto has_no_form = [](const graph::Node& node) { return !coreml::has_form(node); };
+  graph::decompose(*graph, has_no_form);
   spelled::split_extremes(*graph);
   if (options.fp16) to_half(*graph, kExportCoremlWhere);
-  spelled::spell_out(*graph, [](const graph::Node& node) { return !coreml::has_form(node); });
+  spelled::spell_out(*graph, has_no_form);
   return graph;
 }
 

@@ -16,6 +16,7 @@
 #include "ulp/exchange/store_minima.h"
 #include "ulp/exchange/write_in_blocks.h"
 #include "ulp/graph/conditions.h"
+#include "ulp/graph/decompose/decompose.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/fold_masks.h"
 #include "ulp/graph/passes/pass.h"
@@ -72,8 +73,10 @@ onnx::Model model_of(const graph::GraphModule& module, const OnnxOptions& option
   name_sizes(*graph);
   check_integer_sums(*graph, kExportOnnxWhere);
   if (options.fp16) to_half(*graph, kExportOnnxWhere);
+  const auto has_no_form = [](const graph::Node& node) { return onnx::find_converter(node) == nullptr; };
+  graph::decompose(*graph, has_no_form);
   spelled::split_extremes(*graph);
-  spelled::spell_out(*graph, [](const graph::Node& node) { return onnx::find_converter(node) == nullptr; });
+  spelled::spell_out(*graph, has_no_form);
   carry_types(*graph, onnx::peer_types());
   return built(*graph, options);
 }

@@ -7,9 +7,11 @@
 #include "ulp/exchange/integer_sums.h"
 #include "ulp/exchange/name_sizes.h"
 #include "ulp/exchange/spelled/spelled.h"
+#include "ulp/exchange/store_fixed.h"
 #include "ulp/exchange/store_minima.h"
 #include "ulp/exchange/tflite/converters.h"
 #include "ulp/graph/conditions.h"
+#include "ulp/graph/decompose/decompose.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/fold_masks.h"
 #include "ulp/graph/passes/pass.h"
@@ -90,6 +92,7 @@ std::string export_tflite(const graph::GraphModule& model, const TfliteOptions& 
         graph::batch_norm_as_conv, graph::transposed_as_conv, graph::store_transposes})
     pass(*graph);
   store_minima(*graph, kExportTfliteWhere);
+  store_fixed(*graph);
   graph->remove_dead(/*attributes=*/true);
   sizes.resize(1);
   if (options.batch != 0) {
@@ -99,6 +102,7 @@ std::string export_tflite(const graph::GraphModule& model, const TfliteOptions& 
     for (const graph::FreeDimension& free : graph->free) sizes.push_back(free.min);
   }
   check_integer_sums(*graph, kExportTfliteWhere);
+  graph::decompose(*graph, [](const graph::Node&) { return true; });
   const auto has_no_operator = [](const graph::Node& node) { return !node.is("aten::atan2"); };
   spelled::spell_out(*graph, has_no_operator);
   carry_types(*graph, tflite::peer_types());

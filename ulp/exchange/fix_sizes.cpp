@@ -3,13 +3,12 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <algorithm>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "ulp/base/error.h"
 #include "ulp/exchange/seen_values.h"
+#include "ulp/exchange/store_fixed.h"
 
 namespace ulp::exchange {
 
@@ -46,54 +45,6 @@ TensorMeta meta_of(const at::Tensor& tensor) {
   return meta;
 }
 
-bool is_weight_in_codes(const Node& node) {
-  return node.is("ulp::dequantize_weight") || node.is("ulp::dequantize");
-}
-
-/// Ops that read the sizes of their argument alone.
-bool reads_sizes(const Node& node) {
-  constexpr std::string_view kOps[] = {"aten::zeros_like", "aten::ones_like", "aten::full_like",
-                                       "aten::new_zeros",  "aten::new_ones",  "aten::new_full"};
-  return std::ranges::any_of(kOps, [&](std::string_view op) { return node.is(op); });
-}
-
-/// Values that follow stored tensors alone.
-std::unordered_set<const Value*> fixed_values(const Graph& graph) {
-  std::unordered_set<const Value*> fixed;
-  for (const auto& node : graph.nodes()) {
-    const auto is_fixed = [&](const Value* value) { return fixed.contains(value); };
-    const bool computed = runs_in_eval(*node) && !node->has_effect() && !is_weight_in_codes(*node) &&
-                          (reads_sizes(*node) || std::ranges::all_of(node->reads(), is_fixed));
-    if (!computed && node->kind() != Node::Kind::attribute) continue;
-    for (const auto& output : node->outputs()) fixed.insert(output.get());
-  }
-  return fixed;
-}
-
-/// The name of what the node makes of stored tensors: that of the one which it reads, or its own.
-std::string stored_name(const Graph& graph, const Node& node) {
-  const std::vector<Value*> reads = node.reads();
-  const bool one = reads.size() == 1 && reads[0]->producer->kind() == Node::Kind::attribute;
-  return graph.unique_name((one ? reads[0]->producer->target() : node.output()->name) + ".folded");
-}
-
-void store_fixed(Graph& graph, const std::vector<Value*>& values, const std::vector<at::Tensor>& tensors) {
-  const std::unordered_set<const Value*> fixed = fixed_values(graph);
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (!fixed.contains(values[i])) continue;
-    const auto leaves = [&](const Node* user) {
-      return user->outputs().empty() || !fixed.contains(user->output());
-    };
-    if (std::ranges::none_of(graph.users(values[i]), leaves)) continue;
-    const std::string name = stored_name(graph, *values[i]->producer);
-    graph.set_attribute(name, {graph::Attribute::Kind::constant, tensors[i].detach().contiguous()});
-    Value* stored = graph.attribute(name);
-    stored->meta = values[i]->meta;
-    graph.replace_uses(values[i], stored);
-  }
-  graph.remove_dead(/*attributes=*/true);
-}
-
 }  // namespace
 
 void fix_sizes(Graph& graph, int64_t batch, const std::map<std::string, int64_t>& sizes, const char* where) {
@@ -116,7 +67,7 @@ void fix_sizes(Graph& graph, int64_t batch, const std::map<std::string, int64_t>
       node->output()->meta = meta_of(graph.attribute_tensor(node->output()));
     for (Argument& argument : node->args) fix(argument, batch);
   }
-  store_fixed(graph, values, tensors);
+  store_fixed(graph, values, tensors, /*sizes_fixed=*/true);
 }
 
 }  // namespace ulp::exchange

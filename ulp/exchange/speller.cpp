@@ -7,18 +7,7 @@
 namespace ulp::exchange {
 
 using graph::Argument;
-using graph::SizeExpr;
 using graph::Value;
-
-SizeExpr fixed(int64_t size) {
-  return {0, 1, size};
-}
-
-std::vector<SizeExpr> fixed(const std::vector<int64_t>& sizes) {
-  std::vector<SizeExpr> all;
-  for (const int64_t size : sizes) all.push_back(fixed(size));
-  return all;
-}
 
 Value* Speller::call(const char* target, std::vector<Argument> args, at::ScalarType type, Sizes sizes) {
   graph::Node* made = graph_.call(target, std::move(args), &node_);

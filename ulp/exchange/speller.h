@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ulp/graph/graph.h"
+#include "ulp/graph/formula.h"
 
 namespace ulp::exchange {
 
@@ -41,7 +41,6 @@ class Speller {
   graph::Node& node_;
 };
 
-graph::SizeExpr fixed(int64_t size);
-std::vector<graph::SizeExpr> fixed(const std::vector<int64_t>& sizes);
+using graph::fixed;
 
 }  // namespace ulp::exchange

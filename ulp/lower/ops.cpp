@@ -95,7 +95,7 @@ std::string hint_for(const Node& node) {
   if (node.is("aten::embedding_bag"))
     return "expected bags of one length, [batch, length] ids without offsets, and the bags alone as its "
            "result";
-  if (node.op().starts_with("aten::adaptive_max_pool")) return "expected constant sizes, and no indices";
+  if (node.op().starts_with("aten::adaptive_max_pool")) return "expected constant sizes";
   return "no lowering for this op";
 }
 

@@ -1,5 +1,6 @@
 #include "ulp/lower/prepare_graph.h"
 
+#include "ulp/graph/decompose/decompose.h"
 #include "ulp/graph/passes/fold_masks.h"
 #include "ulp/lower/batch_first.h"
 #include "ulp/lower/constants.h"
@@ -48,6 +49,11 @@ void fill_without_copies(Graph& graph) {
   graph.remove_dead();
 }
 
+/// What is no step, view or form of another one. Of windows whose places are read the pool takes the elements alone.
+bool has_no_step(const Node& node) {
+  return !is_any(node, {"aten::diagonal", "aten::unfold", "aten::true_divide"});
+}
+
 /// What networks that keep time before the batch need besides.
 void bring_batch_first(Graph& graph) {
   if (!put_batch_first(graph)) return;
@@ -79,6 +85,9 @@ void prepare_graph(Graph& graph, std::vector<graph::PassReport>& reports) {
   fill_without_copies(graph);
   fold_constants(graph);
   products_over_heads(graph);
+  complete_shapes(graph);
+  reports.push_back(graph::decompose(graph, has_no_step));
+  fold_constants(graph);  // what it made of stored tensors
   reports.push_back(fuse_written_attention(graph));
   spell_out(graph);
   spell_out_index(graph);

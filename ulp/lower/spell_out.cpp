@@ -66,12 +66,6 @@ void matmul(Graph& graph, Node& node) {
   graph.retarget(&node, "aten::linear", {node.args[0], graph.attribute(name), c10::IValue()});
 }
 
-void baddbmm(Graph& graph, Node& node) {
-  if (graph::number(node.arg("beta")) != 1.0 || graph::number(node.arg("alpha")) != 1.0) return;
-  const Argument product = called(graph, "aten::bmm", {node.args.at(1), node.args.at(2)}, node);
-  graph.retarget(&node, "aten::add.Tensor", {node.args[0], product, c10::IValue(int64_t{1})});
-}
-
 /// beta self + alpha mat1 mat2; a linear layer where that is what it says.
 void addmm(Graph& graph, Node& node) {
   const Argument self = node.arg("self"), beta = node.arg("beta"), alpha = node.arg("alpha");
@@ -240,7 +234,6 @@ void spell_out(Graph& graph) {
     if (node->is("aten::stack")) stack(graph, *node);
     if (node->is("aten::softmax") || node->is("aten::log_softmax")) softmax(graph, *node);
     if (node->is("aten::matmul") || node->is("aten::mm")) matmul(graph, *node);
-    if (node->is("aten::baddbmm")) baddbmm(graph, *node);
     if (node->is("aten::cosine_similarity")) cosine_similarity(graph, *node);
     if (node->is("aten::addmm")) addmm(graph, *node);
     if (node->is("aten::rms_norm")) rms_norm(graph, *node);

@@ -7,7 +7,7 @@ namespace ulp::lowering {
 
 /// stack becomes a cat of operands with a dimension more; softmax and log_softmax over another dimension than
 /// the last one over the last between two movedims; matmul with a constant matrix on the right a linear
-/// layer; addmm one, too, or a sum, as baddbmm; rms_norm, cosine_similarity and cdist what their formulas say; cells
+/// layer; addmm one, too, or a sum; rms_norm, cosine_similarity and cdist what their formulas say; cells
 /// of users' loops their gates.
 void spell_out(graph::Graph& graph);
 

@@ -90,69 +90,6 @@ void one_hot(Graph& graph, Node& node) {
   graph.retarget(&node, "aten::scatter.value", {write("aten::mul.Tensor", {ids, none}), last, ids, one});
 }
 
-/// The constants of an index list, a mask as the indices of what is true in it, with the dimension of the first;
-/// nothing where one is no constant or the dimensions are not neighbours.
-struct ConstantIndices {
-  int64_t first = -1;
-  std::vector<at::Tensor> tensors;
-  bool masks = false;
-};
-std::optional<ConstantIndices> constant_indices(const Graph& graph, const Argument& list) {
-  ConstantIndices found;
-  int64_t dim = 0;
-  for (const Argument& item : list.items) {
-    if (!item.is_value()) {
-      ++dim;
-      continue;
-    }
-    const at::Tensor tensor = graph.attribute_tensor(item.value);
-    if (!tensor.defined()) return std::nullopt;
-    if (found.first < 0) found.first = dim;
-    if (found.first + static_cast<int64_t>(found.tensors.size()) != dim) return std::nullopt;
-    const bool mask = tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte;
-    found.masks = found.masks || mask;
-    for (const at::Tensor& one : mask ? tensor.nonzero().unbind(1) : std::vector<at::Tensor>{tensor}) {
-      found.tensors.push_back(one.to(at::kLong));
-      ++dim;
-    }
-  }
-  if (found.first < 0) return std::nullopt;
-  return found;
-}
-
-/// The indices as those of the dimensions joined; undefined where one of these is not constant.
-at::Tensor joined_ids(const ConstantIndices& indices, const std::vector<SizeExpr>& sizes) {
-  at::Tensor ids = torch::zeros({}, at::kLong);
-  for (size_t i = 0; i < indices.tensors.size(); ++i) {
-    const SizeExpr& size = sizes.at(static_cast<size_t>(indices.first) + i);
-    if (!size.constant()) return {};
-    const at::Tensor& own = indices.tensors[i];
-    ids = ids * size.offset + torch::where(own < 0, own + size.offset, own);
-  }
-  return ids;
-}
-
-/// Neighbouring dimensions as one.
-Argument flattened(const Writer& write, const Argument& x, int64_t first, int64_t count) {
-  return count < 2
-             ? x
-             : write("aten::flatten.using_ints", {x, c10::IValue(first), c10::IValue(first + count - 1)});
-}
-
-void index_by_constants(Graph& graph, Node& node) {
-  const Argument &x = node.arg("self"), &list = node.arg("indices");
-  if (list.kind != Argument::Kind::list || !x.is_value() || !x.value->meta) return;
-  const std::optional<ConstantIndices> indices = constant_indices(graph, list);
-  if (!indices || (indices->tensors.size() == 1 && !indices->masks)) return;
-  const at::Tensor ids = joined_ids(*indices, x.value->meta->sizes);
-  if (!ids.defined() || ids.numel() == 0) return;
-  const Writer write(graph, node);
-  const Argument flat = flattened(write, x, indices->first, std::ssize(indices->tensors));
-  std::vector<Argument> items(static_cast<size_t>(indices->first), c10::IValue());
-  items.push_back(write.constant(".ids", ids.contiguous()));
-  graph.retarget(&node, "aten::index.Tensor", {flat, Argument::list(std::move(items))});
-}
-
 /// The part of the source that there are ids for.
 void scatter_source(Graph& graph, Node& node) {
   const Argument &source = node.arg("src"), &ids = node.arg("index");
@@ -166,50 +103,6 @@ void scatter_source(Graph& graph, Node& node) {
                                   c10::IValue(to[d].offset)});
   }
   node.arg("src") = part;
-}
-
-/// x with the elements of `part` at these places of a dimension, in its order: both joined and picked from.
-void merge(Graph& graph, Node& node, const Argument& x, const Argument& part, int64_t dim,
-           const at::Tensor& places) {
-  const Writer write(graph, node);
-  const int64_t size = x.value->meta.value().sizes.at(static_cast<size_t>(dim)).offset;
-  at::Tensor order = torch::arange(size);
-  for (int64_t i = 0; i < places.numel(); ++i) order[places[i].item<int64_t>()] = size + i;
-  const Argument both = write("aten::cat", {Argument::list({x, part}), literal(dim)});
-  graph.retarget(&node, "aten::index_select", {both, literal(dim), write.constant(".order", order)});
-}
-
-/// x with values at constant indices of an item: x and the values joined, and picked from.
-void index_put(Graph& graph, Node& node) {
-  const Argument x = node.arg("self"), &list = node.arg("indices");
-  if (list.kind != Argument::Kind::list || !x.is_value() || !x.value->meta || bool_arg(node, "accumulate"))
-    return;
-  const std::optional<ConstantIndices> indices = constant_indices(graph, list);
-  if (!indices || indices->first < 1 || !node.arg("values").is_value()) return;
-  const std::vector<SizeExpr>& sizes = x.value->meta->sizes;
-  const at::Tensor ids = joined_ids(*indices, sizes);
-  if (!ids.defined() || ids.numel() == 0) return;
-  const Writer write(graph, node);
-  const int64_t count = std::ssize(indices->tensors);
-  std::vector<SizeExpr> placed(sizes.begin(), sizes.begin() + indices->first);
-  for (const int64_t size : ids.sizes()) placed.push_back({0, 1, size});
-  if (ids.dim() == 0) placed.push_back({0, 1, 1});
-  placed.insert(placed.end(), sizes.begin() + indices->first + count, sizes.end());
-  const Argument wide = write("aten::expand", {node.arg("values"), sizes_argument(placed)});
-  const Argument values = flattened(write, wide, indices->first, ids.dim());
-  Argument whole = flattened(write, x, indices->first, count);
-  if (count > 1) {
-    whole.value->meta = x.value->meta;
-    std::vector<SizeExpr>& joined = whole.value->meta->sizes;
-    for (int64_t i = 1; i < count; ++i) {
-      joined[static_cast<size_t>(indices->first)].offset *=
-          joined[static_cast<size_t>(indices->first) + 1].offset;
-      joined.erase(joined.begin() + indices->first + 1);
-    }
-  }
-  Node* put = graph.call("aten::alias", {whole}, &node);
-  merge(graph, *put, whole, values, indices->first, ids.reshape({-1}));
-  graph.retarget(&node, "aten::view", {put->output(), sizes_argument(sizes)});
 }
 
 /// What gives every element back as it is.
@@ -243,48 +136,12 @@ void scatter_reduce(Graph& graph, Node& node) {
   graph.retarget(&node, "aten::div.Tensor", {total, write("aten::clamp_min", {count, literal(1)})});
 }
 
-/// The dimension that a node names, where it is constant and not the batch.
-std::optional<int64_t> item_dim(const Node& node, const Argument& x) {
-  const std::optional<int64_t> given = graph::integer(node.arg("dim"));
-  if (!given || !x.is_value() || !x.value->meta) return std::nullopt;
-  const std::vector<SizeExpr>& sizes = x.value->meta->sizes;
-  const int64_t dim = *given < 0 ? *given + std::ssize(sizes) : *given;
-  if (dim < 1 || dim >= std::ssize(sizes) || !sizes[static_cast<size_t>(dim)].constant()) return std::nullopt;
-  return dim;
-}
-
-void select_scatter(Graph& graph, Node& node) {
-  const Argument x = node.arg("self"), part = node.arg("src");
-  const std::optional<int64_t> dim = item_dim(node, x), index = graph::integer(node.arg("index"));
-  if (!dim || !index || !part.is_value()) return;
-  const int64_t size = x.value->meta->sizes[static_cast<size_t>(*dim)].offset;
-  const at::Tensor place = torch::tensor({*index < 0 ? *index + size : *index}, at::kLong);
-  merge(graph, node, x, Writer(graph, node).unsqueezed(part, *dim), *dim, place);
-}
-
-void slice_scatter(Graph& graph, Node& node) {
-  const Argument x = node.arg("self"), part = node.arg("src");
-  const std::optional<int64_t> dim = item_dim(node, x), step = graph::integer(node.arg("step"));
-  if (!dim || !step || !part.is_value()) return;
-  const int64_t size = x.value->meta->sizes[static_cast<size_t>(*dim)].offset;
-  const auto bound = [&](const char* name, int64_t otherwise) {
-    const int64_t given = graph::integer(node.arg(name)).value_or(otherwise);
-    return std::clamp<int64_t>(given < 0 ? given + size : given, 0, size);
-  };
-  const int64_t start = bound("start", 0), end = bound("end", size);
-  if (start < end) merge(graph, node, x, part, *dim, torch::arange(start, end, *step));
-}
-
 }  // namespace
 
 void spell_out_index(Graph& graph) {
   for (const auto& node : graph.nodes()) {
     if (node->is("aten::embedding_bag")) embedding_bag(graph, *node);
     if (node->is("aten::one_hot")) one_hot(graph, *node);
-    if (node->is("aten::index.Tensor")) index_by_constants(graph, *node);
-    if (node->is("aten::index_put")) index_put(graph, *node);
-    if (node->is("aten::select_scatter")) select_scatter(graph, *node);
-    if (node->is("aten::slice_scatter")) slice_scatter(graph, *node);
     if (node->is("aten::scatter.src") || node->is("aten::scatter_add") || node->is("aten::scatter_reduce"))
       scatter_source(graph, *node);
     if (node->is("aten::scatter_reduce")) scatter_reduce(graph, *node);

@@ -6,8 +6,7 @@
 namespace ulp::lowering {
 
 /// embedding_bag of bags of one length becomes an embedding and a reduction; one_hot a scatter into zeros;
-/// several constants that index neighbouring dimensions, masks among them, one constant that indexes their
-/// product; a scatter reads no more of its source than there are ids.
+/// a scatter reads no more of its source than there are ids.
 void spell_out_index(graph::Graph& graph);
 
 }  // namespace ulp::lowering

@@ -1,4 +1,4 @@
-// Triangles, places that are written, products along a dimension and windows as pieces that are joined.
+// Places that are written, products along a dimension and windows as pieces that are joined.
 #include <torch/types.h>
 
 #include "ulp/exchange/arguments.h"
@@ -15,29 +15,11 @@ int64_t dim_of(Formula& f, const graph::Value& x) {
   return dim_arg(f.node(), "dim", std::ssize(x.meta->sizes));
 }
 
-/// A triangle of what is computed, 0 around it.
-void triangle(Formula& f) {
-  if (f.spell().graph().attribute_tensor(f.node().arg("self").value).defined()) return;
-  V x = f.x();
-  const int64_t diagonal = int_arg(f.node(), "diagonal");
-  const at::Tensor ones =
-      torch::ones({fixed_size(f.node(), *x, -2), fixed_size(f.node(), *x, -1)}, torch::kBool);
-  V mask = f.constant(f.node().is("aten::tril") ? ones.tril(diagonal) : ones.triu(diagonal), "triangle");
-  f.result(f.where(mask, x, 0.0));
-}
-
-/// 0, 1, ... along one dimension of this rank.
-V places(Formula& f, int64_t size, int64_t dim, int64_t rank, at::ScalarType type) {
-  std::vector<int64_t> sizes(static_cast<size_t>(rank), 1);
-  sizes[static_cast<size_t>(dim)] = size;
-  return f.constant(torch::arange(size).to(type).reshape(sizes), "places");
-}
-
 void one_hot(Formula& f) {
   V x = f.spell().tensor("self");
   const int64_t rank = std::ssize(x->meta->sizes), classes = int_arg(f.node(), "num_classes");
   if (classes < 1) return;
-  V hit = f.compare("aten::eq", f.unsqueeze(x, rank), places(f, classes, rank, rank + 1, x->meta->dtype));
+  V hit = f.compare("aten::eq", f.unsqueeze(x, rank), f.places(classes, rank, rank + 1, x->meta->dtype));
   f.result(f.spell().to(hit, f.type()));
 }
 
@@ -48,21 +30,28 @@ bool covers(const graph::Value& index, const graph::Value& x, int64_t dim) {
   return sizes == index.meta->sizes;
 }
 
-/// One place of each row gets a number, or an element of a source of its size.
+/// Places of each row, one after the other, get a number, or an element of a source of their sizes; of several for one
+/// place the last.
 void scatter(Formula& f) {
-  V x = f.x(), index = f.spell().tensor("index");
+  V x = f.x(), index = f.spell().tensor("index"), source = nullptr;
   const int64_t rank = std::ssize(x->meta->sizes), dim = dim_of(f, *x);
-  if (has_arg(f.node(), "reduce") || !covers(*index, *x, dim) || fixed_size(f.node(), *index, dim) != 1)
-    return;
-  V hit =
-      f.compare("aten::eq", index, places(f, fixed_size(f.node(), *x, dim), dim, rank, index->meta->dtype));
-  if (!has_arg(f.node(), "src")) {
-    const double value = number_arg(f.node(), "value");
+  const int64_t count = rank == 0 ? 0 : fixed_size(f.node(), *index, dim);
+  if (has_arg(f.node(), "reduce") || !covers(*index, *x, dim) || count > kMostPieces) return;
+  double value = 0;
+  if (has_arg(f.node(), "src")) {
+    source = f.tensor("src");
+    if (source->meta->sizes != index->meta->sizes) return;
+  } else {
+    value = number_arg(f.node(), "value");
     if (std::abs(value) > 0x1p53) return;  // a double may be another whole number
-    return f.result(f.where(hit, value, x));
   }
-  V source = f.tensor("src");
-  if (source->meta->sizes == index->meta->sizes) f.result(f.where(hit, source, x));
+  V all = f.places(fixed_size(f.node(), *x, dim), dim, rank, index->meta->dtype), made = x;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto part = [&](V of) { return count == 1 ? of : f.slice(of, dim, i, 1); };
+    V hit = f.compare("aten::eq", part(index), all);
+    made = source == nullptr ? f.where(hit, value, made) : f.where(hit, part(source), made);
+  }
+  f.result(made);
 }
 
 /// Sums over the indices of what they bring to each place.
@@ -73,7 +62,7 @@ void scatter_add(Formula& f) {
   V made = x;
   const int64_t count = fixed_size(f.node(), *index, dim);
   if (count > kMostPieces) return;
-  V all = places(f, fixed_size(f.node(), *x, dim), dim, rank, index->meta->dtype);
+  V all = f.places(fixed_size(f.node(), *x, dim), dim, rank, index->meta->dtype);
   for (int64_t i = 0; i < count; ++i) {
     V hit = f.compare("aten::eq", f.slice(index, dim, i, 1), all);
     made = f.add(made, f.where(hit, f.slice(source, dim, i, 1), 0.0));
@@ -159,8 +148,7 @@ void linspace(Formula& f) {
 }  // namespace
 
 SpelledTable spelled_pieces() {
-  static constexpr SpelledRow kTable[] = {{"aten::tril", triangle},           {"aten::triu", triangle},
-                                          {"aten::one_hot", one_hot},         {"aten::scatter", scatter},
+  static constexpr SpelledRow kTable[] = {{"aten::one_hot", one_hot},         {"aten::scatter", scatter},
                                           {"aten::scatter_add", scatter_add}, {"aten::cumprod", cumprod},
                                           {"aten::im2col", im2col},           {"aten::eye", eye},
                                           {"aten::linspace", linspace}};

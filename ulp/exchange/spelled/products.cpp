@@ -23,9 +23,6 @@ void add_product(Formula& f, const char* first, const char* second, const char* 
 void addmm(Formula& f) {
   add_product(f, "mat1", "mat2", "aten::mm");
 }
-void baddbmm(Formula& f) {
-  add_product(f, "batch1", "batch2", "aten::bmm");
-}
 
 /// x1 [.., I], W [O, I, J], x2 [.., J] as (x1 W) x2, of matrices [O, J].
 void bilinear(Formula& f) {
@@ -50,8 +47,7 @@ void bilinear(Formula& f) {
 }  // namespace
 
 SpelledTable spelled_products() {
-  static constexpr SpelledRow kTable[] = {
-      {"aten::addmm", addmm}, {"aten::baddbmm", baddbmm}, {"aten::bilinear", bilinear}};
+  static constexpr SpelledRow kTable[] = {{"aten::addmm", addmm}, {"aten::bilinear", bilinear}};
   return kTable;
 }
 

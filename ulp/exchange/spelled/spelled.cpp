@@ -10,9 +10,7 @@
 
 namespace ulp::exchange::spelled {
 
-using graph::Argument;
 using graph::Node;
-using graph::SizeExpr;
 using V = Formula::V;
 
 // The files that have a table, spelled_<name>().
@@ -30,17 +28,6 @@ ULP_SPELLED(ULP_DECLARE)
 
 namespace {
 
-/// Sizes of what is computed from both.
-Speller::Sizes broadcast(const Speller::Sizes& a, const Speller::Sizes& b) {
-  Speller::Sizes made = a.size() < b.size() ? b : a;
-  const Speller::Sizes& other = a.size() < b.size() ? a : b;
-  const size_t lead = made.size() - other.size();
-  for (size_t d = 0; d < other.size(); ++d) {
-    if (made[lead + d] == fixed(1)) made[lead + d] = other[d];
-  }
-  return made;
-}
-
 const std::vector<SpelledRow>& all_rows() {
   static const std::vector<SpelledRow> all = [] {
     std::vector<SpelledRow> rows;
@@ -55,87 +42,6 @@ const std::vector<SpelledRow>& all_rows() {
 }
 
 }  // namespace
-
-V Formula::both(const char* target, V a, V b) {
-  return spell_.call(target, {a, b}, a->meta->dtype, broadcast(a->meta->sizes, b->meta->sizes));
-}
-
-V Formula::compare(const std::string& op, V a, V b) {
-  return spell_.call((op + ".Tensor").c_str(), {a, b}, at::kBool, broadcast(a->meta->sizes, b->meta->sizes));
-}
-
-V Formula::compare(const std::string& op, V a, double b) {
-  return spell_.call((op + ".Scalar").c_str(), {a, c10::IValue(b)}, at::kBool, a->meta->sizes);
-}
-
-V Formula::where(V condition, V a, V b) {
-  const Speller::Sizes sizes = broadcast(a->meta->sizes, b->meta->sizes);
-  return spell_.call("aten::where.self", {condition, a, b}, a->meta->dtype,
-                     broadcast(condition->meta->sizes, sizes));
-}
-
-V Formula::where(V condition, double a, V b) {
-  return spell_.call("aten::where.ScalarSelf", {condition, c10::IValue(a), b}, b->meta->dtype,
-                     broadcast(condition->meta->sizes, b->meta->sizes));
-}
-
-V Formula::where(V condition, V a, double b) {
-  return spell_.call("aten::where.ScalarOther", {condition, a, c10::IValue(b)}, a->meta->dtype,
-                     broadcast(condition->meta->sizes, a->meta->sizes));
-}
-
-V Formula::reduce(const char* target, V x, const std::vector<int64_t>& dims) {
-  Speller::Sizes sizes = x->meta->sizes;
-  for (const int64_t dim : dims)
-    sizes.at(static_cast<size_t>(dim < 0 ? dim + std::ssize(sizes) : dim)) = fixed(1);
-  return spell_.call(target, {x, c10::IValue(dims), c10::IValue(true)}, x->meta->dtype, sizes);
-}
-
-V Formula::squeeze(V x, const std::vector<int64_t>& dims) {
-  Speller::Sizes sizes;
-  const auto rank = std::ssize(x->meta->sizes);
-  for (int64_t d = 0; d < rank; ++d) {
-    const auto goes = [&](int64_t dim) { return (dim < 0 ? dim + rank : dim) == d; };
-    if (std::ranges::none_of(dims, goes)) sizes.push_back(x->meta->sizes[static_cast<size_t>(d)]);
-  }
-  return view(x, sizes);
-}
-
-V Formula::view(V x, Speller::Sizes sizes) {
-  std::vector<Argument> list;
-  for (const SizeExpr& size : sizes)
-    list.push_back(size.constant() ? Argument(c10::IValue(size.offset)) : Argument(size));
-  return spell_.call("aten::reshape", {x, Argument::list(std::move(list))}, x->meta->dtype, std::move(sizes));
-}
-
-V Formula::slice(V x, int64_t dim, int64_t start, int64_t size) {
-  Speller::Sizes sizes = x->meta->sizes;
-  sizes.at(static_cast<size_t>(dim)) = fixed(size);
-  return spell_.call("aten::slice.Tensor",
-                     {x, c10::IValue(dim), c10::IValue(start), c10::IValue(start + size), c10::IValue(1)},
-                     x->meta->dtype, sizes);
-}
-
-V Formula::transpose(V x, int64_t a, int64_t b) {
-  Speller::Sizes sizes = x->meta->sizes;
-  std::swap(sizes.at(static_cast<size_t>(a)), sizes.at(static_cast<size_t>(b)));
-  return spell_.call("aten::transpose.int", {x, c10::IValue(a), c10::IValue(b)}, x->meta->dtype, sizes);
-}
-
-V Formula::unsqueeze(V x, int64_t dim) {
-  Speller::Sizes sizes = x->meta->sizes;
-  sizes.insert(sizes.begin() + dim, fixed(1));
-  return view(x, sizes);
-}
-
-V Formula::constant(const at::Tensor& tensor, const char* name) {
-  graph::Graph& graph = spell_.graph();
-  const std::string place = graph.unique_name(node().name() + "." + name);
-  graph.set_attribute(place, {graph::Attribute::Kind::constant, tensor.contiguous()});
-  V made = graph.attribute(place);
-  made->meta = graph::TensorMeta{.dtype = tensor.scalar_type(), .sizes = fixed(tensor.sizes().vec())};
-  return made;
-}
 
 /// With u = 1 + x rounded, log(u) x / (u - 1) has the rounding of u in both of its places.
 V Formula::log1p(V x) {
@@ -187,6 +93,7 @@ void spell_out(graph::Graph& graph, const std::function<bool(const Node&)>& want
     try {
       if (wanted(*node)) row->spell(write);
     } catch (const Refused&) {  // the writer says that there is no form
+    } catch (const graph::CannotWrite&) {
     }
   }
   graph.remove_dead(/*attributes=*/true);

@@ -1,0 +1,133 @@
+#include "ulp/graph/decompose/decompose.h"
+
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "ulp/graph/decompose/complex.h"
+#include "ulp/graph/decompose/table.h"
+#include "ulp/graph/describe.h"
+#include "ulp/graph/graph_module.h"
+
+namespace ulp::graph {
+
+// The files that have a table, decomposed_<name>().
+#define ULP_DECOMPOSED(X) \
+  X(functions)            \
+  X(orders)               \
+  X(moves)                \
+  X(indices)              \
+  X(products)             \
+  X(windows)
+
+#define ULP_DECLARE(name) DecomposeTable decomposed_##name();
+ULP_DECOMPOSED(ULP_DECLARE)
+#undef ULP_DECLARE
+
+namespace {
+
+const std::vector<DecomposeRow>& decompose_rows() {
+  static const std::vector<DecomposeRow> all = [] {
+    std::vector<DecomposeRow> rows;
+#define ULP_GATHER(name) \
+  for (const DecomposeRow& row : decomposed_##name()) rows.push_back(row);
+    ULP_DECOMPOSED(ULP_GATHER)
+#undef ULP_GATHER
+#undef ULP_DECOMPOSED
+    return rows;
+  }();
+  return all;
+}
+
+bool is_constant(const Argument& argument);
+
+/// A call that gives the same in each run.
+bool follows_nothing(const Node& node) {
+  if (node.kind() == Node::Kind::attribute) return true;
+  return node.kind() == Node::Kind::call && !node.has_effect() && std::ranges::all_of(node.args, is_constant);
+}
+
+bool is_constant(const Argument& argument) {
+  if (argument.is_value()) return follows_nothing(*argument.value->producer);
+  const bool list = argument.kind == Argument::Kind::list;
+  return argument.kind == Argument::Kind::literal ||
+         (list && std::ranges::all_of(argument.items, is_constant));
+}
+
+/// Zeros, for a run that reads none of them.
+std::vector<at::Tensor> inputs_of(const Graph& graph) {
+  std::vector<int64_t> point = {1};
+  for (const FreeDimension& free : graph.free) point.push_back(free.min);
+  std::vector<at::Tensor> inputs;
+  for (const Value* input : graph.inputs()) {
+    std::vector<int64_t> sizes;
+    for (const SizeExpr& size : input->meta.value().sizes) sizes.push_back(size.at(point));
+    inputs.push_back(torch::zeros(sizes, input->meta->dtype));
+  }
+  return inputs;
+}
+
+/// Ops of which everybody has a part: nobody the places of the largest elements, nor stored places of
+/// several dimensions.
+bool is_partly_had(const Node& node) {
+  return node.op().find("max_pool") != std::string_view::npos || node.is("aten::index.Tensor");
+}
+
+bool has_known_sizes(const Node& node) {
+  return std::ranges::all_of(node.outputs(), [](const auto& value) { return value->meta.has_value(); });
+}
+
+}  // namespace
+
+at::Tensor stored_operand(Formula& f, const Argument& argument) {
+  if (!argument.is_value()) throw CannotWrite{"expected a tensor"};
+  const Value* value = argument.value;
+  if (const at::Tensor stored = f.graph().attribute_tensor(value); stored.defined()) return stored;
+  if (!follows_nothing(*value->producer)) throw CannotWrite{"expected '" + value->name + "' to be constant"};
+  const std::shared_ptr<Graph> probe = f.graph().clone();
+  for (const auto& node : probe->nodes()) {
+    for (const auto& output : node->outputs()) {
+      if (output->name != value->name) continue;
+      probe->set_output(Argument(output.get()));
+      probe->remove_dead();
+      GraphModule module(probe);
+      module.eval();
+      return module.forward_all(inputs_of(*probe)).at(0);
+    }
+  }
+  throw CannotWrite{"expected '" + value->name + "' to be in the graph"};
+}
+
+at::Tensor stored_operand(Formula& f, const char* argument) {
+  return stored_operand(f, f.node().arg(argument));
+}
+
+PassReport decompose(Graph& graph, const std::function<bool(const Node&)>& wanted) {
+  const at::NoGradGuard no_grad;
+  PassReport report = split_complex(graph);
+  report.pass = "decompose";
+  std::vector<Node*> calls;
+  for (const auto& node : graph.nodes()) {
+    if (node->kind() == Node::Kind::call && !node->train_only && !node->outputs().empty())
+      calls.push_back(node.get());
+  }
+  for (Node* node : calls) {
+    const auto row =
+        std::ranges::find_if(decompose_rows(), [&](const DecomposeRow& one) { return node->is(one.op); });
+    if (row == decompose_rows().end() || !has_known_sizes(*node)) continue;
+    if (!wanted(*node) && !is_partly_had(*node)) continue;
+    const std::string title = label(*node) + " (" + node->target() + ")";
+    Formula write(graph, *node, node->name());
+    try {
+      row->write(write);
+      if (write.done()) report.changes.push_back(title + " written in core ops");
+    } catch (const CannotWrite& error) {
+      report.near_misses.push_back(title + " not written in core ops: " + error.reason);
+    }
+  }
+  if (!calls.empty()) graph.remove_dead(/*attributes=*/true);
+  return report;
+}
+
+}  // namespace ulp::graph
