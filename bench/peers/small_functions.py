@@ -163,8 +163,8 @@ def orders(dice):
     axis, keep = dice.axis(x), dice.coin()
     k = dice.randint(1, x.shape[axis])
     return dice.choice([
-        lambda: of(lambda x: torch.median(x, axis, keep), x), lambda: of(lambda x: torch.kthvalue(x, k, axis, keep), x),
-        lambda: of(lambda x: torch.cummax(x, axis), x), lambda: of(lambda x: torch.cummin(x, axis), x),
+        lambda: of(lambda x: tuple(torch.median(x, axis, keep)), x), lambda: of(lambda x: tuple(torch.kthvalue(x, k, axis, keep)), x),
+        lambda: of(lambda x: tuple(torch.cummax(x, axis)), x), lambda: of(lambda x: tuple(torch.cummin(x, axis)), x),
         lambda: of(lambda x: torch.logcumsumexp(x, axis), x), lambda: of(lambda x: tuple(torch.aminmax(x, dim=axis, keepdim=keep)), x),
         lambda: of(lambda x: torch.var_mean(x, dim=axis, correction=0, keepdim=keep), x),
         lambda: of(lambda x: torch.std_mean(x, dim=axis, correction=0, keepdim=keep), x),
