@@ -186,6 +186,35 @@ TEST(CustomFunctions, WithTheGradientsOfTheirOperationsAreCaptured) {
   }
 }
 
+/// Layers with batch norms behind biases, whose gradients are 0 but for rounding, and a function after each.
+template <bool Wrong>
+struct DeepCustom : nn::Module {
+  nn::ModuleList layers;
+  DeepCustom() {
+    for (int i = 0; i < 6; ++i)
+      layers->push_back(nn::Sequential(nn::Linear(i == 0 ? 4 : 8, 8), nn::BatchNorm1d(8)));
+    register_module("layers", layers);
+  }
+  at::Tensor forward(at::Tensor x) {
+    for (const auto& layer : *layers) x = SavingSwish<Wrong>::apply(layer->as<nn::Sequential>()->forward(x));
+    return x;
+  }
+};
+
+TEST(CustomFunctions, InDeepNetworksAreComparedBeyondRounding) {
+  torch::manual_seed(3);
+  DeepCustom<false> model;
+  const auto graph = ulp::capture(model, {torch::randn({5, 4})});
+  EXPECT_EQ(model.parameters()[0].scalar_type(), at::kFloat);
+  model.train();
+  graph->train();
+  const at::Tensor x = torch::randn({7, 4});
+  EXPECT_TRUE(graph->forward(x).equal(model.forward(x)));
+  DeepCustom<true> other;
+  EXPECT_SAYS(error_of([&] { ulp::capture(other, {torch::randn({5, 4})}); }), "its gradients are not those");
+  for (const at::Tensor& parameter : other.parameters()) EXPECT_EQ(parameter.scalar_type(), at::kFloat);
+}
+
 TEST(CustomFunctions, WithOtherGradientsAreRefusedAndInferInEvalMode) {
   const std::vector<CustomModel::Function> functions = {
       [](const at::Tensor& x) { return SavingSwish<true>::apply(x); },

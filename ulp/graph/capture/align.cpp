@@ -11,10 +11,16 @@ namespace ulp::graph {
 
 namespace {
 
-/// What tells a call from its neighbours of the same operator: the parameters and buffers that it reads.
-std::string signature(const Run& run, size_t index) {
+/// What tells a call from its neighbours of the same operator: the parameters and buffers that it reads, and,
+/// where asked for, the numbers that it computes with.
+std::string signature(const Run& run, size_t index, bool numbers) {
   std::ostringstream text;
-  text << run.trace.calls[index].target;
+  const TracedCall& call = run.trace.calls[index];
+  text << call.target;
+  for (size_t i = 0; numbers && i < call.inputs.size(); ++i) {
+    if (call.schema->arguments()[i].type()->kind() == c10::TypeKind::NumberType)
+      text << ' ' << call.inputs[i];
+  }
   for (const Candidates& keys : run.resolved.calls[index].tensors) {
     if (!keys.empty() && keys.front().kind == ValueKey::Kind::attribute) text << ' ' << keys.front().index;
   }
@@ -40,15 +46,20 @@ std::string advice_for_calls(const Trace& a, const Trace& b, size_t first) {
   const bool more = longer.calls.size() != shorter.calls.size();
   const bool rest =
       std::any_of(longer.calls.begin() + static_cast<std::ptrdiff_t>(first), longer.calls.end(), takes_part);
+  const std::string once = a.calls.size() > b.calls.size()
+                               ? "; where forward keeps what its first call made, run it once before capture"
+                               : "";
   if (more && (rest || parts(longer) > parts(shorter)))
     return "; a loop over the samples, or along another size that is not fixed, makes a call for each: write "
            "it with "
            "operations on whole tensors (x.cumsum(1) for each x[i].cumsum(0), torch::bmm for each "
            "x[i].mm(y[i])), or fix "
-           "the size (CaptureOptions::batch_dims = {-1} for the batch)";
+           "the size (CaptureOptions::batch_dims = {-1} for the batch)" +
+           once;
   if (more)
     return "; a loop or a branch follows a size: write it with operations on whole tensors, or fix the size "
-           "(CaptureOptions::batch_dims = {-1} for the batch)";
+           "(CaptureOptions::batch_dims = {-1} for the batch)" +
+           once;
   return "; a branch follows a size or numbers: choose between tensors with torch::where, or fix the size "
          "(CaptureOptions::batch_dims = {-1} for the batch)";
 }
@@ -72,9 +83,10 @@ void check_same_calls(const Subject& subject, const Trace& a, const Trace& b) {
 
 namespace {
 
-std::vector<std::string> signatures(const Run& run) {
+std::vector<std::string> signatures(const Run& run, Alignment how) {
   std::vector<std::string> names;
-  for (size_t i = 0; i < run.trace.calls.size(); ++i) names.push_back(signature(run, i));
+  for (size_t i = 0; i < run.trace.calls.size(); ++i)
+    names.push_back(signature(run, i, how != Alignment::first));
   return names;
 }
 
@@ -86,6 +98,18 @@ std::vector<int32_t> as_part(const std::vector<std::string>& eval, const std::ve
     if (train[i] == eval[next]) result[i] = static_cast<int32_t>(next++);
   }
   return next == eval.size() ? result : std::vector<int32_t>();
+}
+
+/// The last eval call in order that each can be.
+std::vector<int32_t> as_last_part(std::vector<std::string> eval, std::vector<std::string> train) {
+  std::ranges::reverse(eval);
+  std::ranges::reverse(train);
+  std::vector<int32_t> result = as_part(eval, train);
+  std::ranges::reverse(result);
+  for (int32_t& call : result) {
+    if (call >= 0) call = static_cast<int32_t>(eval.size()) - 1 - call;
+  }
+  return result;
 }
 
 /// The longest common subsequence.
@@ -112,11 +136,12 @@ std::vector<int32_t> as_common(const std::vector<std::string>& eval, const std::
 
 }  // namespace
 
-std::vector<int32_t> align(const Run& eval, const Run& train) {
-  const std::vector<std::string> eval_names = signatures(eval), train_names = signatures(train);
-  if (std::vector<int32_t> part = as_part(eval_names, train_names); !part.empty() || eval_names.empty()) {
+std::vector<int32_t> align(const Run& eval, const Run& train, Alignment how) {
+  const std::vector<std::string> eval_names = signatures(eval, how), train_names = signatures(train, how);
+  const std::vector<int32_t> part =
+      how == Alignment::last ? as_last_part(eval_names, train_names) : as_part(eval_names, train_names);
+  if (!part.empty() || eval_names.empty())
     return part.empty() ? std::vector<int32_t>(train_names.size(), -1) : part;
-  }
   constexpr size_t kMostCells = size_t{1} << 27;
   if ((eval_names.size() + 1) * (train_names.size() + 1) > kMostCells) {
     fail("graph.capture", "train and eval mode run different operations, ", eval_names.size(), " and ",

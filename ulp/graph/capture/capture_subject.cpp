@@ -134,6 +134,28 @@ void look_for_custom(const Subject& subject, const Trace& plain) {
                        " belongs to a custom autograd function, which cannot be captured");
 }
 
+constexpr size_t kOneMore = 1;  // the point with one sample more
+
+Run run_at_point(const Subject& subject, const std::vector<at::Tensor>& examples, const OpenSizes& open,
+                 const std::vector<int64_t>& sizes, bool training) {
+  return run(subject, resized(examples, open, sizes), open.at(sizes), training);
+}
+
+/// Matches the first run in train mode with eval mode's, and runs train mode at the other sizes where it
+/// makes values of its own.
+void match_modes(const Subject& subject, const std::vector<at::Tensor>& examples, const OpenSizes& open,
+                 bool trains, Alignment how, Runs& runs) {
+  runs.train.resize(1);
+  runs.eval_of_train = align(runs.eval[kOneMore], runs.train[0], how);
+  const std::vector<std::vector<int64_t>> points = points_of(open, runs.grid);
+  for (size_t i = 0; makes_values_of_its_own(runs.train[0], runs.eval_of_train) && i < points.size(); ++i) {
+    if (i == kOneMore) continue;
+    runs.train.push_back(run_at_point(subject, examples, open, points[i], trains));
+    check_same_calls(subject, runs.train[0].trace, runs.train.back().trace);
+  }
+  runs.near_train = runs.train.size();
+}
+
 /// Runs the model at several sizes in eval mode, and in train mode.
 Runs watch(const Subject& subject, const std::vector<at::Tensor>& examples, const OpenSizes& open,
            bool trains) {
@@ -146,7 +168,7 @@ Runs watch(const Subject& subject, const std::vector<at::Tensor>& examples, cons
             .under_autocast = {},
             .lowered = {}};
   const auto run_at = [&](const std::vector<int64_t>& sizes, bool training) {
-    return run(subject, resized(examples, open, sizes), open.at(sizes), training);
+    return run_at_point(subject, examples, open, sizes, training);
   };
   const std::vector<std::vector<int64_t>> points = points_of(open, runs.grid);
   for (const std::vector<int64_t>& point : points) {
@@ -155,15 +177,8 @@ Runs watch(const Subject& subject, const std::vector<at::Tensor>& examples, cons
   }
   runs.near = runs.eval.size();
   look_for_custom(subject, runs.eval[0].trace);
-  constexpr size_t kOneMore = 1;  // the point with one sample more
   runs.train.push_back(run_at(points[kOneMore], trains));
-  runs.eval_of_train = align(runs.eval[kOneMore], runs.train[0]);
-  for (size_t i = 0; makes_values_of_its_own(runs.train[0], runs.eval_of_train) && i < points.size(); ++i) {
-    if (i == kOneMore) continue;
-    runs.train.push_back(run_at(points[i], trains));
-    check_same_calls(subject, runs.train[0].trace, runs.train.back().trace);
-  }
-  runs.near_train = runs.train.size();
+  match_modes(subject, examples, open, trains, Alignment::first, runs);
   runs.under_autocast =
       run_under_autocast(subject, resized(examples, open, open.example), runs.eval[0].trace, at::kFloat);
   if (std::ranges::any_of(runs.eval[0].trace.calls, names_float))
@@ -196,11 +211,36 @@ struct Watched {
   std::string custom;  ///< why custom functions would be refused, where LibTorch differentiates their calls
 };
 
+/// The graph of the runs; where calls of train mode were taken for others of eval mode, by another match of
+/// both.
+Built build_matched(const Subject& subject, const std::vector<at::Tensor>& examples, const OpenSizes& open,
+                    const Inputs& inputs, bool trains, Runs& runs) {
+  try {
+    return build(subject, runs, inputs);
+  } catch (const ChangedConstant&) {
+    throw;
+  } catch (const CustomFunction&) {
+    throw;
+  } catch (const Error&) {
+    const std::vector<int32_t> before = runs.eval_of_train;
+    for (const Alignment how : {Alignment::same_numbers, Alignment::last}) {
+      if (align(runs.eval[kOneMore], runs.train[0], how) == before) continue;
+      try {
+        match_modes(subject, examples, open, trains, how, runs);
+        return build(subject, runs, inputs);
+      } catch (const Error&) {
+        // The first one says what stands in the way.
+      }
+    }
+    throw;
+  }
+}
+
 Watched watch_and_build(Subject& subject, const std::vector<at::Tensor>& examples, const OpenSizes& open,
                         const Inputs& inputs, bool trains) {
   try {
     Runs runs = watch(subject, examples, open, trains);
-    Built built = build(subject, runs, inputs);
+    Built built = build_matched(subject, examples, open, inputs, trains, runs);
     return {std::move(runs), std::move(built), ""};
   } catch (const ChangedConstant&) {
     if (subject.keeps_written_constants) throw;
