@@ -303,6 +303,19 @@ TEST(IndexOps, Sorting) {
        rows},
       {"values alone", [](const Tensors& x) -> Tensors { return {std::get<0>(x[0].sort(1))}; }, rows},
       {"argsort", [](const Tensors& x) -> Tensors { return {x[0].argsort(true, 1, true)}; }, rows},
+      {"ranks, as orders of orders",
+       [](const Tensors& x) -> Tensors {
+         const Tensor order = x[0].argsort(int64_t{1}), ranks = order.argsort(int64_t{1});
+         const Tensor best = std::get<1>(x[0].topk(4, 1));
+         return {ranks, x[0].gather(1, order).gather(1, ranks), best.argsort(true, 1, true),
+                 std::get<1>(std::get<1>(x[0].sort(1)).sort(1, true))};
+       },
+       rows},
+      {"a constant like a part",
+       [](const Tensors& x) -> Tensors {
+         return {torch::cat({x[0], torch::tensor({7.5F}).expand_as(x[0].narrow(1, 0, 1))}, 1)};
+       },
+       rows},
       {"sort of images", [](const Tensors& x) -> Tensors { return {std::get<0>(torch::relu(x[0]).sort(1))}; },
        [](int64_t n) -> Tensors {
          return {torch::randint(-100, 100, {n, 9, 4, 2}).to(torch::kFloat)};

@@ -336,10 +336,11 @@ void lower_constant(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   at::Tensor value = builder.graph().attribute_tensor(node.args.at(0).value);
   const OneItem one = one_item_of(node);
-  if (value.scalar_type() == at::kBool || !(node.is("aten::expand") || node.is("aten::repeat"))) {
+  const bool expands = node.is("aten::expand") || node.is("aten::expand_as");
+  if (value.scalar_type() == at::kBool || !(expands || node.is("aten::repeat"))) {
     unsupported(node, "expected an expand or repeat of a parameter of numbers");
   }
-  if (node.is("aten::expand")) {
+  if (expands) {
     value = value.expand(one.sizes);
   } else {
     const graph::Argument& repeats = node.arg("repeats");

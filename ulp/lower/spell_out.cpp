@@ -207,6 +207,8 @@ void lstm_cell(Graph& graph, Node& node) {
       product(graph, curve("aten::sigmoid", gates[0]), curve("aten::tanh", gates[2]), node);
   const Argument next = sum(graph, kept, taken, node);
   const Argument out = product(graph, curve("aten::sigmoid", gates[3]), curve("aten::tanh", next), node);
+  out.value->meta = node.output(0)->meta;
+  next.value->meta = node.output(1)->meta;
   graph.replace_uses(node.output(0), out.value);
   graph.replace_uses(node.output(1), next.value);
 }
@@ -224,7 +226,9 @@ void gru_cell(Graph& graph, Node& node) {
   const Argument fresh =
       called(graph, "aten::tanh", {sum(graph, x[2], product(graph, reset, s[2], node), node)}, node);
   const Argument change = called(graph, "aten::sub.Tensor", {h, fresh, literal(1)}, node);
-  graph.replace_uses(node.output(), sum(graph, fresh, product(graph, update, change, node), node).value);
+  const Argument next = sum(graph, fresh, product(graph, update, change, node), node);
+  next.value->meta = node.output()->meta;
+  graph.replace_uses(node.output(), next.value);
 }
 
 }  // namespace

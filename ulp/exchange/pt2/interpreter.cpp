@@ -82,9 +82,18 @@ bool is_literal_number(const ProgramArgument& argument) {
          argument.kind == "as_sym_int" || argument.kind == "as_sym_float";
 }
 
+/// Memory that nobody has written holds zeros: as the program writes it before it reads it, any numbers will do.
+Target with_numbers(Target target, const ProgramNode& node) {
+  if (target.name == "aten::empty_like" && target.overload.empty()) return {"aten::zeros_like", ""};
+  if (target.name == "aten::new_empty" && target.overload.empty()) return {"aten::new_zeros", ""};
+  const bool plain = target.overload == "memory_format" && find(node, "memory_format") == nullptr;
+  if (target.name == "aten::empty" && plain) return {"aten::zeros", ""};
+  return target;
+}
+
 /// The operator. Python writes x + 1 as add.Tensor; C++ calls add.Scalar, with the same bits.
 c10::OperatorHandle find_operator(const ProgramNode& node) {
-  Target target = target_of(node);
+  Target target = with_numbers(target_of(node), node);
   io::check_operator(target.text());
   std::optional<c10::OperatorHandle> found = operator_of(target);
   if (!found) fail_file(kImportPt2Where, "expected an operator that this LibTorch has");

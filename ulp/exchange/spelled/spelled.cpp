@@ -20,7 +20,8 @@ using V = Formula::V;
   X(norms)             \
   X(products)          \
   X(pieces)            \
-  X(recurrent)
+  X(recurrent)         \
+  X(loops)
 
 #define ULP_DECLARE(name) SpelledTable spelled_##name();
 ULP_SPELLED(ULP_DECLARE)

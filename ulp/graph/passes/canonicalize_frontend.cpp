@@ -66,6 +66,22 @@ const char* from_zero(Graph& graph, Node& node) {
   return "aten::fill.Scalar";
 }
 
+/// What nobody has written may hold any numbers.
+const char* from_empty(Graph& graph, Node& node) {
+  static constexpr std::array<std::array<const char*, 2>, 3> kForms = {
+      {{"aten::empty_like", "aten::zeros_like"},
+       {"aten::new_empty", "aten::new_zeros"},
+       {"aten::empty.memory_format", "aten::zeros"}}};
+  for (const auto& [empty, zeros] : kForms) {
+    if (node.target() != empty) continue;
+    std::vector<Argument> args = node.args;
+    if (node.is("aten::empty")) args.pop_back();  // the memory format
+    graph.retarget(&node, zeros, std::move(args));
+    return zeros;
+  }
+  return nullptr;
+}
+
 const char* from_pad(Graph& graph, Node& node) {
   if (!node.is("aten::_pad_enum")) return nullptr;
   // As at::padding_mode counts them.
@@ -128,7 +144,7 @@ const char* clamp_by_bounds(Graph& graph, Node& node) {
 }
 
 const char* from_frontend(Graph& graph, Node& node) {
-  for (const auto form : {from_zero, from_fill, from_pad, from_norm, from_scalar_tensor}) {
+  for (const auto form : {from_empty, from_zero, from_fill, from_pad, from_norm, from_scalar_tensor}) {
     if (const char* made = form(graph, node)) return made;
   }
   return nullptr;
