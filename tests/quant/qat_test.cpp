@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "error_of.h"
@@ -297,6 +298,43 @@ TEST(ConvertQat, GivesTheSameIntegersWhereTheModesDoDifferentThings) {
     qat->eval();
     const at::Tensor x = data(50, 16);
     EXPECT_TRUE(qat->forward(x).equal(convert_qat(qat)->forward(x))) << name_of(folding);
+  }
+}
+
+/// A detector: eval mode decodes by a layer of its own what train mode gives as it is.
+struct DecoderImpl : torch::nn::Module {
+  torch::nn::Conv2d body{torch::nn::Conv2dOptions(3, 8, 3).padding(1)}, head{8, 8, 1}, decode{4, 1, 1};
+  DecoderImpl() {
+    register_module("body", body);
+    register_module("head", head);
+    register_module("decode", decode);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor map = head(torch::relu(body(x)));
+    if (is_training()) return map;
+    const at::Tensor bins = torch::softmax(map.view({map.size(0), 2, 4, -1}).transpose(1, 2), 1);
+    return torch::cat({decode(bins), decode(bins + bins)}, 1);
+  }
+};
+TORCH_MODULE(Decoder);
+
+TEST(ConvertQat, LeavesWhatEvalModeAloneCallsInFloat) {
+  torch::manual_seed(7);
+  Decoder net;
+  const auto captured = ulp::capture(net, {torch::randn({2, 3, 6, 6})});
+  for (const Recipe& recipe : {Recipe::x86_int8(), Recipe::tflite_int8()}) {
+    const auto module = prepare_qat(captured, recipe);
+    EXPECT_TRUE(std::ranges::any_of(module->report().near_misses, [](const std::string& line) {
+      return ulp::test::contains(line, "decode") && ulp::test::contains(line, "train mode does not call it");
+    }));
+    for (int step = 0; step < 2; ++step)
+      module->forward(torch::randn({4, 3, 6, 6})).square().sum().backward();
+    const auto converted = convert_qat(module);
+    module->eval();
+    const torch::NoGradGuard no_grad;
+    const at::Tensor x = torch::randn({3, 3, 6, 6}), want = converted->forward(x);
+    EXPECT_EQ(want.size(1), 2);
+    EXPECT_TRUE(torch::equal(module->forward(x), want));
   }
 }
 

@@ -19,7 +19,8 @@ using graph::Value;
 
 class Placer {
  public:
-  Placer(const Graph& graph, const Recipe& recipe) : graph_(graph), recipe_(recipe) {
+  Placer(const Graph& graph, const Recipe& recipe, const std::set<std::string>& untrained)
+      : graph_(graph), recipe_(recipe), untrained_(untrained) {
     for (const Chain& chain : graph::find_chains(graph, policy()).chains) {
       chain.add && !sums_in_layers(recipe.backend) ? add_apart(chain) : add_chain(chain);
     }
@@ -65,7 +66,12 @@ class Placer {
                                             ") not quantized: " + why);
     reported_.insert(&node);
   }
-  bool skips(const Node& node) const { return recipe_.skips(op_name(node)); }
+  /// Why the op stays in float whatever it is; empty for nothing.
+  std::string skip_reason(const Node& node) const {
+    if (recipe_.skips(op_name(node))) return "the recipe skips it";
+    return untrained_.contains(node.name()) ? "train mode does not call it" : "";
+  }
+  bool skips(const Node& node) const { return !skip_reason(node).empty(); }
 
   /// What the recipe lets run on integers. A curve belongs to the layer before it, unless it has codes of its own.
   graph::FusionPolicy policy() const {
@@ -82,11 +88,11 @@ class Placer {
   }
   std::string layer_refusal(const Node& layer) const {
     if (!wants(op_name(layer).op.c_str())) return "the recipe leaves this op out";
-    return skips(layer) ? "the recipe skips it" : layer_obstacle(graph_, layer);
+    return skips(layer) ? skip_reason(layer) : layer_obstacle(graph_, layer);
   }
   std::string add_refusal(const Node& add) const {
     if (!wants("add")) return "the recipe leaves this op out";
-    return skips(add) ? "the recipe skips it" : add_obstacle(add);
+    return skips(add) ? skip_reason(add) : add_obstacle(add);
   }
 
   void visit(Node* node) {
@@ -120,7 +126,7 @@ class Placer {
   // Its result is quantized whoever reads it: the bounds are the target's.
   void visit_fixed(Node* node) {
     if (!wants(op_name(*node).op.c_str())) return;
-    if (skips(*node)) return refuse(*node, "the recipe skips it");
+    if (skips(*node)) return refuse(*node, skip_reason(*node));
     if (!results_.contains(source(node->args[0].value))) {
       return refuse(*node, "operand '" + node->args[0].value->name + "' is no result of a quantized op");
     }
@@ -129,7 +135,7 @@ class Placer {
 
   // Quantized only if a quantized op reads its result in the end; see need().
   void visit_cat(Node* node) {
-    if (skips(*node)) return refuse(*node, "the recipe skips it");
+    if (skips(*node)) return refuse(*node, skip_reason(*node));
     const std::string obstacle = cat_obstacle(*node);
     if (!obstacle.empty()) return refuse(*node, obstacle);
     for (const Argument& operand : node->args[0].items) {
@@ -147,7 +153,7 @@ class Placer {
   }
   // From codes to codes, as a cat; of a float the average is taken in float.
   void visit_average(Node* node) {
-    if (skips(*node)) return refuse(*node, "the recipe skips it");
+    if (skips(*node)) return refuse(*node, skip_reason(*node));
     if (!results_.contains(source(node->args[0].value))) {
       return refuse(*node, "operand '" + node->args[0].value->name + "' is no result of a quantized op");
     }
@@ -160,7 +166,7 @@ class Placer {
     if (!wants(op_name(*node).op.c_str())) return refuse(*node, "the recipe leaves this op out");
     // Fields that a recipe does not name are those of x86_int8; what other backends run has float products there.
     if (recipe_.backend != Backend::x86_int8) return refuse(*node, "only x86_int8 quantizes attention");
-    if (skips(*node)) return refuse(*node, "the recipe skips it");
+    if (skips(*node)) return refuse(*node, skip_reason(*node));
     if (const std::string obstacle = attention_obstacle(*node); !obstacle.empty())
       return refuse(*node, obstacle);
     for (const Value* value : attention_sources(*node)) {
@@ -319,6 +325,7 @@ class Placer {
 
   const Graph& graph_;
   const Recipe& recipe_;
+  const std::set<std::string>& untrained_;
   std::unordered_map<const Node*, Chain> chains_;  // by their ops
   Placement placement_;
   std::unordered_set<const Node*> fused_;     // in a chain
@@ -367,8 +374,8 @@ Node* first_reader_place(const Graph& graph, const Value* value) {
   return std::find_if_not(place, nodes.end(), stands_first)->get();
 }
 
-Placement place(const Graph& graph, const Recipe& recipe) {
-  return Placer(graph, recipe).run();
+Placement place(const Graph& graph, const Recipe& recipe, const std::set<std::string>& untrained) {
+  return Placer(graph, recipe, untrained).run();
 }
 
 }  // namespace ulp::quant

@@ -2,6 +2,7 @@
 // nodes).
 #pragma once
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,8 +28,10 @@ struct Placement {
   graph::PassReport report;
 };
 
-/// For a graph in canonical form without observers.
-ULP_API Placement place(const graph::Graph& graph, const Recipe& recipe);
+/// For a graph in canonical form without observers. `untrained`: names of nodes that stay in float, for no training
+/// has seen their values.
+ULP_API Placement place(const graph::Graph& graph, const Recipe& recipe,
+                        const std::set<std::string>& untrained = {});
 
 /// The op as a recipe names it.
 OpName op_name(const graph::Node& node);

@@ -126,12 +126,13 @@ Names phases_in(Graph& graph, const Names& whole) {
 }
 
 /// A training graph computes transposed convolutions in phases where they are quantized, and only there.
-InferenceForm training_form(const Graph& inferring, const Recipe& recipe) {
+InferenceForm training_form(const Graph& inferring, const Recipe& recipe,
+                            const std::set<std::string>& untrained) {
   Names whole;
   while (true) {
     const std::shared_ptr<Graph> graph = inferring.clone();
     Names left = phases_in(*graph, whole);
-    Placement placement = place(*graph, recipe);
+    Placement placement = place(*graph, recipe, untrained);
     for (const Chain& chain : placement.chains) left.erase(whole_name(*chain.op));
     if (left.empty()) return {graph, std::move(placement)};
     whole.merge(left);
@@ -151,13 +152,17 @@ InferenceForm inference_form(const Graph& captured, const Recipe& recipe, Purpos
     }
   }
   check_patterns(*graph, recipe);
+  std::set<std::string> untrained;
+  for (const auto& node : captured.nodes()) {
+    if (purpose == Purpose::training && node->eval_only) untrained.insert(node->name());
+  }
   Placement placement;
   if (purpose == Purpose::training && recipe.backend != Backend::binary) {
-    InferenceForm form = training_form(*graph, recipe);
+    InferenceForm form = training_form(*graph, recipe, untrained);
     graph = std::move(form.graph);
     placement = std::move(form.placement);
   } else {
-    placement = place(*graph, recipe);
+    placement = place(*graph, recipe, untrained);
   }
   std::vector<std::string>& refused = placement.report.near_misses;
   if (placement.chains.empty() && recipe.backend != Backend::binary) {
