@@ -1,4 +1,4 @@
-// What mixed precision saves: the three networks of the articles, trained in fp32 and below.
+// Measures what mixed precision saves on the three networks of the articles, trained in fp32 and below.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +30,10 @@ enum class AmpSize {
   full    ///< BERT-base at B=16, S=128
 };
 
-/// What `ulp bench amp` measures.
+/// Options of `ulp bench amp`.
 struct ULP_API AmpBenchOptions {
   std::vector<AmpNetwork> networks = {AmpNetwork::feed_forward, AmpNetwork::unet, AmpNetwork::bert};
-  /// Of amp::precisions().
+  /// Names of amp::precisions().
   std::vector<std::string> precisions = {"fp32", "bf16", "O2:bf16"};
   amp::MasterWeights masters = amp::MasterWeights::split;  ///< where parameters are bf16
   amp::MomentFormat moments = amp::MomentFormat::fp32;     ///< of the optimizer where parameters are bf16

@@ -1,4 +1,4 @@
-// What tells one file from another of the same name, and one data set from another.
+// Checksums, which tell one file from another of the same name, and one data set from another.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ struct ULP_API SplitData {
   SplitData(std::function<std::unique_ptr<train::BatchStream>(const train::StreamOptions& options)> stream,
             const char* unit)
       : stream(std::move(stream)), unit(unit) {}
-  /// Of images at hand.
+  /// Makes splits of images in memory.
   SplitData(io::ImageDataset images);  // NOLINT(google-explicit-constructor)
 
   int64_t samples() const;

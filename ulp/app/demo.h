@@ -19,7 +19,7 @@ struct DemoPart {
   std::optional<double> seconds;  ///< estimated; nothing where that is not known beforehand
 };
 
-/// What `ulp demo` is asked for.
+/// Options of `ulp demo`.
 struct DemoOptions {
   bool quick = false;  ///< a few hundred steps instead of whole epochs: under a minute
   std::filesystem::path out = "demo-out";
@@ -33,8 +33,9 @@ struct DemoOptions {
   std::function<void(const std::vector<DemoPart>&)> announce = {};
 };
 
-/// What the demo will do and about how long that takes on so many processor cores: the times of resnet14 on
-/// two cores of a Zen 4, scaled. Processors differ by several times and other networks are not estimated.
+/// Lists the parts of the demo and about how long each takes on so many processor cores: the times of
+/// resnet14 on two cores of a Zen 4, scaled. Processors differ by several times and other networks are not
+/// estimated.
 ULP_API std::vector<DemoPart> demo_parts(const DemoOptions& options, int cores);
 /// The parts as a short list of lines, the whole time first.
 ULP_API std::string describe(const std::vector<DemoPart>& parts, int cores);

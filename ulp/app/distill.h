@@ -34,7 +34,7 @@ enum class DistillScheme {
   self      ///< the network's own last layer teaches classifiers behind inner ones
 };
 
-/// What `ulp distill` is asked for.
+/// Options of `ulp distill`.
 struct DistillRequest {
   DistillScheme scheme = DistillScheme::offline;
   std::vector<Runnable> teachers;             ///< several are an ensemble of averaged probabilities
@@ -74,7 +74,7 @@ struct DistillRequest {
   std::function<void(const Stage& stage)> progress = {};
 };
 
-/// What it made.
+/// The result of `ulp distill`.
 struct DistillRun {
   DistillOutcome outcome;
   Network student;  ///< in eval mode

@@ -1,4 +1,4 @@
-// What a student learned, as tables and charts: for the terminal, report.json and report.html.
+// Reports what a student learned, as tables and charts: for the terminal, report.json and report.html.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 
 namespace ulp::app {
 
-/// What such a file is opened for.
+/// The purpose that such a file is opened for.
 enum class ExchangeUse {
   inference,  ///< codes stay codes
   training    ///< codes become fake quantization

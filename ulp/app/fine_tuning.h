@@ -29,8 +29,8 @@ struct ULP_API RecipeTraining {
 
 /// Fine-tuning of a trained model: small steps down a cosine.
 struct ULP_API FineTuning : RecipeTraining {
-  /// What is learned of the model as it was, beside or instead of the labels: losses as distill::Recipe::from_terms() reads
-  /// them. Empty: labels alone.
+  /// Losses of distillation from the model as it was, beside or instead of the labels, as
+  /// distill::Recipe::from_terms() reads them. Empty: labels alone.
   std::vector<std::string> loss = {};
 
   FineTuning();
@@ -48,7 +48,7 @@ ULP_API std::shared_ptr<distill::Distiller> taught_by(const graph::GraphModule& 
                                                       const FineTuning& training,
                                                       train::BatchStream& batches);
 
-/// The same with the rate and decay that the optimizer chooses by itself, as recipe files hold it.
+/// Fills in the rate and decay that the optimizer chooses by itself, as recipe files hold them.
 template <typename Training>
 Training as_used(Training training) {
   training.options.learning_rate = training.options.peak_rate();

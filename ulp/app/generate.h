@@ -1,4 +1,4 @@
-// What `ulp generate` does: a text that goes on from a prompt, token by token, from an engine whose runs continue each other.
+// Generates a text from a prompt, token by token, with an engine that has a KV cache (`ulp generate`).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What `ulp memory` tells: how much memory training takes, what fits, and whether that is true.
+// Predicts how much memory training takes and what fits, and checks it (`ulp memory`).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace ulp::app {
 
-/// What is asked.
+/// Options of `ulp memory`.
 struct MemoryQuestion {
   train::TrainOptions options = {};        ///< the batch among them
   MemoryPlan plan = {};                    ///< of activations and the optimizer's state
@@ -37,7 +37,7 @@ struct Fit {
   int64_t peak_bytes = 0;  ///< of that batch, or of one sample
 };
 
-/// What is answered.
+/// The result of `ulp memory`.
 struct MemoryAnswer {
   std::string model = {};
   train::TrainOptions options = {};
@@ -61,7 +61,7 @@ ULP_API MemoryAnswer ask_memory(const TrainedModel& model, const MemoryQuestion&
 
 /// Bytes of each category at the peak, its share, and the most that it is at any time.
 ULP_API report::Table memory_table(const MemoryAnswer& answer);
-/// What fits in the budget, a row a length; without a budget it has no rows.
+/// The batches that fit in the budget, a row a length; without a budget it has no rows.
 ULP_API report::Table fit_table(const MemoryAnswer& answer);
 /// Predicted and measured peak.
 ULP_API report::Table proof_table(const MemoryAnswer& answer);

@@ -20,7 +20,7 @@ namespace ulp::app {
 /// A run that must fit.
 struct BudgetJob {
   TrainingProgram program = {};
-  /// The same with a share of the activations kept and the rest computed again; nothing where no plan keeps
+  /// The program with a share of the activations kept and the rest recomputed; nothing where no plan keeps
   /// so little. Empty: the network is not checkpointed.
   std::function<std::optional<TrainingProgram>(double share)> checkpointed = {};
   train::TrainOptions options = {};

@@ -1,4 +1,4 @@
-// What a training run keeps beside its parameters, in which form, and where: the options of `ulp train` and
+// Options for the memory of a training run beside its parameters, in `ulp train` and
 // `ulp memory`.
 #pragma once
 
@@ -29,7 +29,7 @@ struct ULP_API CheckpointRule {
     every,  ///< memory::plan_every() with `number` calls
     bytes   ///< memory::plan_for_budget() with `number` bytes
   };
-  /// What from_text() takes, for messages.
+  /// Describes the texts that from_text() reads, for messages.
   static constexpr const char* kExpected =
       "none, sqrt, every:K with K calls to a segment, or bytes:SIZE, as bytes:2GiB";
 
@@ -66,7 +66,8 @@ struct ULP_API MemoryPlan {
   std::optional<FieldConflict> conflict_with(const train::TrainOptions& options) const;
   /// Throws ulp::Error for a conflict(), and FileError for a folder that takes no file.
   void validate() const;
-  /// What a continued run must share, as JSON; empty where every number is that of a run without a plan.
+  /// The options that a continued run must share, as JSON; empty where every number is that of a run without
+  /// a plan.
   std::string to_json() const;
 };
 

@@ -23,7 +23,7 @@ class GraphModule;
 
 namespace app {
 
-/// What a network takes and says.
+/// The inputs and results of a network.
 enum class NetworkKind {
   image,     ///< images, or rows of arrays, to the logits of classes
   language,  ///< bytes or tokens to the logits of the next one, at each place
@@ -32,7 +32,7 @@ enum class NetworkKind {
 /// The name of the enumerator.
 ULP_API const char* to_string(NetworkKind kind);
 
-/// What is needed to make a reference network again and to prepare its input.
+/// The description that makes a reference network again and prepares its input.
 struct ULP_API ModelSpec {
   std::string name = "resnet14";
   NetworkKind kind = NetworkKind::image;
@@ -49,11 +49,11 @@ struct ULP_API ModelSpec {
   std::vector<std::string> class_names = {};  ///< text: empty where labels are numbers
   /// language and text: what makes tokens of texts; null: they are read byte by byte.
   std::shared_ptr<const io::Tokenizer> tokenizer = nullptr;
-  /// Of a file that does not say it: the reference network whose published weights it holds. Not stored.
+  /// The reference network of a file of published weights that does not say it. Not stored.
   std::string network = {};
-  /// Of a file that does not say it: somebody asked for these sizes, so a file with others is refused. Not stored.
+  /// True where the user asked for these sizes, so that a file with others is refused. Not stored.
   bool asked = false;
-  /// Of a file of another writer: the largest sizes of free dimensions, by their names. Not stored.
+  /// The largest sizes of free dimensions of an imported file, by their names. Not stored.
   std::map<std::string, int64_t> sizes = {};
 
   /// image: the width.
@@ -112,7 +112,7 @@ struct Network {
 /// Throws Error where make_model() and make_text_model() do, and for a network of another kind.
 ULP_API Network make_network(const ModelSpec& spec);
 
-/// What becomes of published weights that have other tensors than the network.
+/// The handling of published weights that have other tensors than the network.
 enum class PublishedFit {
   exact,   ///< an error that names them
   partial  ///< what fits is loaded, the rest starts new: a classifier of other classes
@@ -152,8 +152,8 @@ ULP_API LoadedModel load_any_model_file(const std::filesystem::path& path, const
 /// Throws FileError that says what takes it for a model of this file whose values or weights are in codes already.
 ULP_API void expect_float(const graph::GraphModule& model, const std::filesystem::path& path);
 
-/// The same network as a captured graph, which passes can change. Throws ulp::Error where capture() does; a network that is one
-/// already is itself.
+/// Captures the network as a graph, which passes can change. Throws ulp::Error where capture() does; a
+/// network that is one already is itself.
 ULP_API Network captured(const Network& network, const ModelSpec& spec);
 
 /// Captures a reference network for images of the spec's shape, in eval mode.

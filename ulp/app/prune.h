@@ -50,7 +50,7 @@ struct TicketRounds {
       {};  ///< where each round is kept and a run goes on; empty: nowhere, in the end
 };
 
-/// What `ulp prune` is asked for.
+/// Options of `ulp prune`.
 struct PruneRequest {
   std::string model;                             ///< its name, for the tables
   std::shared_ptr<graph::GraphModule> captured;  ///< stays as it is
@@ -58,8 +58,8 @@ struct PruneRequest {
   bool finetune = false;  ///< train on by recipe.training, with recipes of several steps after each
   /// Batches to train on and to compute scores with, anew at each call; empty where nothing needs them.
   std::function<std::unique_ptr<train::BatchStream>(const train::StreamOptions& options)> train_batches = {};
-  /// Of a network with several inputs, in the place of batches: what scores by inputs and activations are computed with, each a
-  /// list of inputs.
+  /// Samples of a network with several inputs, in the place of batches, for scores by inputs and activations,
+  /// each a list of inputs.
   std::vector<std::vector<at::Tensor>> inputs = {};
   /// Test batches, anew at each call; empty: accuracies are not measured.
   std::function<std::unique_ptr<train::BatchStream>()> test_batches = {};
@@ -68,19 +68,23 @@ struct PruneRequest {
   std::vector<double> sweep = {};  ///< what is kept, of each a point without training
   bool sweep_only = false;         ///< and nothing more: no network comes out
   bool latency = true;             ///< measure the engines
-  /// Of a recipe with measured_widths: a prune::WidthTable to read, or to measure and write where there is none; empty: measured.
+  /// The prune::WidthTable of a recipe with measured_widths: read, or measured and written where there is
+  /// none; empty: measured.
   std::filesystem::path width_table = {};
-  /// What an earlier cut of this network kept (prune::structure_to_json): cut to that, whatever the recipe's measure and share say.
+  /// The structure that an earlier cut of this network kept (prune::structure_to_json), whatever the recipe's
+  /// measure and share say.
   std::string structure = {};
   int threads = 0;  ///< of the engines
   /// With finetune: where training saves itself. A run that has a place for it ends at Ctrl-C with that checkpoint and nothing else.
   train::Checkpointing saving = {};
-  /// Of a recipe of weights: lottery tickets. Each round trains as recipe.training says, without losses of distillation.
+  /// Lottery tickets, for a recipe of weights. Each round trains as recipe.training says, without losses of
+  /// distillation.
   std::optional<TicketRounds> tickets = {};
   std::function<void(const Stage& stage)> progress = {};
 };
 
-/// What it made: the pruned network with plain weights, ready for `io::save_graph`, `quant::quantize` and `lower`.
+/// The result: the pruned network with plain weights, ready for `io::save_graph`, `quant::quantize` and
+/// `lower`.
 struct PruneRun {
   PruneOutcome outcome;
   std::shared_ptr<graph::GraphModule> model;

@@ -1,4 +1,4 @@
-// What pruning a model did to it, as tables and charts: for the terminal, report.json and report.html.
+// Reports what pruning did to a model, as tables and charts: for the terminal, report.json and report.html.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct PrunedState {
   std::optional<measure::Timing> one = {}, sixteen = {};  ///< latency at these batch sizes
 };
 
-/// What is left of one parameter.
+/// The remains of one parameter.
 struct PrunedParameter {
   std::string name;
   int64_t kept = 0, elements = 0;
@@ -53,10 +53,10 @@ struct PruneOutcome {
 
 /// Accuracy, size and latency of each state.
 ULP_API report::Table states_table(const PruneOutcome& outcome);
-/// What was kept of each parameter.
+/// Lists what was kept of each parameter.
 ULP_API report::Table parameters_table(const PruneOutcome& outcome);
 ULP_API report::Table sweep_table(const PruneOutcome& outcome);
-/// What each round of training kept and came to.
+/// Lists what each round of training kept and came to.
 ULP_API report::Table rounds_table(const PruneOutcome& outcome);
 
 /// All of them, charts of layers and sweep, and the reasons.

@@ -18,8 +18,8 @@ namespace ulp::app {
 /// written and that a config.json lies beside, or whose network is named (`network`).
 ULP_API bool is_published_file(const std::filesystem::path& path, const std::string& network = {});
 
-/// What config.json and tokenizer.json say; nothing for weights without a config.json. Throws FileError where they are damaged or
-/// describe a network that the models room does not have.
+/// Reads config.json and tokenizer.json; nothing for weights without a config.json. Throws FileError where
+/// they are damaged or describe a network that the models room does not have.
 ULP_API std::optional<ModelSpec> published_spec(const std::filesystem::path& path);
 
 /// Whether the weights have a classifier of their own, so that the spec's classes mean something.
@@ -30,7 +30,7 @@ struct PublishedModel {
   Network network;  ///< captured, in eval mode
   ModelSpec spec;
   io::PublishedReport report;
-  /// Of a GGUF file: weights that it has in codes, for quant::read_weight_codes(); the network has their values.
+  /// The weights that a GGUF file has in codes, for quant::read_weight_codes(); the network has their values.
   std::map<std::string, quant::WeightCodes> codes = {};
 };
 

@@ -13,7 +13,7 @@
 
 namespace ulp::app {
 
-/// What a mode works on; each takes what it needs.
+/// The inputs of a mode; each takes what it needs.
 struct QuantizeJob {
   std::shared_ptr<graph::GraphModule> captured;
   ModeRecipe recipe;                   ///< of the mode
@@ -35,7 +35,7 @@ struct QuantizeMode {
   const char* verb;  ///< what its progress is called
   const char* unit;  ///< what its progress counts; null: samples
   ModeRecipe (*default_recipe)();
-  /// What a recipe of tensors (a profile, a file of type "ulp.quant.Recipe") means to this mode. Throws
+  /// Converts a recipe of tensors (a profile, a file of type "ulp.quant.Recipe") to this mode. Throws
   /// ulp::Error for fields that it has no place for.
   quant::AnyRecipe (*from_tensors)(const quant::Recipe& tensors);
   QuantizedModel (*run)(const QuantizeJob& job);

@@ -1,4 +1,4 @@
-// What `ulp quantize --recipe` holds: the recipe of one mode, and for qat how it trains.
+// The file of `ulp quantize --recipe`: the recipe of one mode, and for qat how it trains.
 #pragma once
 
 #include <string>

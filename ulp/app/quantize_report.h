@@ -1,4 +1,5 @@
-// What quantizing a model did to it, as tables and charts: for the terminal, report.json and report.html.
+// Reports what quantizing did to a model, as tables and charts: for the terminal, report.json and
+// report.html.
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,7 @@ struct Stage {
   std::string note = {};
 };
 
-/// What `ulp quantize` is asked for.
+/// Options of `ulp quantize`.
 struct QuantizeRequest {
   std::string model;                             ///< its name, for the tables
   std::shared_ptr<graph::GraphModule> captured;  ///< --mode qat trains its parameters
@@ -30,7 +30,8 @@ struct QuantizeRequest {
   std::optional<SplitData> data = {};  ///< training samples; nothing where nothing needs them
   std::optional<SplitData> test = {};  ///< nothing: accuracies are not measured
   int64_t samples = 1000;              ///< to calibrate with
-  /// Of a network with several inputs or results, in the place of data and test: batches, each a list of inputs.
+  /// Batches of a network with several inputs or results, in the place of data and test, each a list of
+  /// inputs.
   std::vector<std::vector<at::Tensor>> inputs = {};
   train::Checkpointing saving = {};  ///< of a mode that trains
   bool sensitivity = false;          ///< measure each layer alone; needs data and test
@@ -46,7 +47,7 @@ struct QuantizeRequest {
   std::function<void(const Stage& stage)> progress;
 };
 
-/// What it made.
+/// The result of `ulp quantize`.
 struct QuantizeRun {
   QuantizeOutcome outcome;
   ModeRecipe recipe;                                    ///< that was used: with the worst layers left out

@@ -1,5 +1,5 @@
-// What works with a captured model along the whole road (training, quantization, engines, pruning, files for other runtimes),
-// and what stops it where: before one has walked it.
+// Reports what works with a captured model (training, quantization, engines, pruning, files for other
+// runtimes), and what stops it where: before one has walked it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -45,7 +45,7 @@ struct RoadPlace {
   bool operator==(const RoadPlace&) const = default;
 };
 
-/// What one goal came to.
+/// The result of one goal.
 struct RoadStep {
   std::string goal;  ///< RoadGoal::name
   std::string what;  ///< RoadGoal::what
@@ -75,11 +75,11 @@ struct ULP_API RoadReport {
 /// The page as text: a line for each goal, and below it what stops it or stays as it is.
 ULP_API std::ostream& operator<<(std::ostream& out, const RoadReport& report);
 
-/// What the report cannot see for itself.
+/// Options: facts that the report cannot see for itself.
 struct RoadOptions {
   /// Names of road_goals() that are tried; empty: all of them. '*' is any run of characters, and "train" is train:fp32.
   std::vector<std::string> goals = {};
-  /// What the model runs on; empty: random numbers of its sizes, with ids of its tables.
+  /// Inputs that the model runs on; empty: random numbers of its sizes, with ids of its tables.
   std::vector<at::Tensor> inputs = {};
   int64_t batch = 2;  ///< of inputs that are made
   /// Called before each goal with its name, how many are done and how many there are, and once behind the last one without a name.

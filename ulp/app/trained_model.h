@@ -12,7 +12,7 @@
 
 namespace ulp::app {
 
-/// What a name does not say.
+/// The sizes that a network's name does not say.
 struct ModelShape {
   std::vector<int64_t> image = {3, 32, 32};  ///< channels, height, width
   bool given = false;                        ///< somebody asked for it: a file of other sizes is refused

@@ -59,7 +59,7 @@ inline constexpr int kActivationCount = sizeof(kActivations) / sizeof(kActivatio
 constexpr bool is_known(Activation activation) {
   return static_cast<int>(activation) < kActivationCount;
 }
-/// Of a known activation.
+/// The row of a known activation.
 constexpr const ActivationInfo& info_of(Activation activation) {
   return kActivations[static_cast<int>(activation)];
 }

@@ -35,7 +35,7 @@ class ULP_API AtomicFile {
   void commit();
 
  private:
-  /// What the new file takes over from the one that it replaces.
+  /// Attributes that the new file takes over from the one that it replaces.
   struct Attributes {
     uint32_t mode, owner, group;
   };

@@ -12,7 +12,7 @@ namespace ulp {
 
 /// So many bytes, written with a unit: 12GiB, 1.5 GB, 4096.
 struct ULP_API ByteSize {
-  /// What from_text() takes, for messages.
+  /// Describes the texts that from_text() reads, for messages.
   static constexpr const char* kExpected = "bytes as 12GiB, 1.5GB, 800MiB or 4096";
 
   int64_t bytes = 0;

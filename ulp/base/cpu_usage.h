@@ -1,4 +1,4 @@
-// What processors this process may use, and what it and others have used of them.
+// Counts the processors that this process may use, and the time that it and others have used of them.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ struct CpuGroup {
   double used = 0;   ///< seconds of everything in the group
 };
 
-/// What the system has counted at one moment. Times are in seconds and only grow.
+/// The counters of the system at one moment. Times are in seconds and only grow.
 struct CpuUsage {
   double wall = 0;     ///< the time, from some moment on
   double all = 0;      ///< of the processors this process may use: not idle, or taken by the hypervisor

@@ -24,8 +24,8 @@ namespace ulp {
 class FieldVisitor;
 class FieldSelection;
 
-/// What is said of a field beside its value. Limits are for numbers; they are doubles, so that whole numbers
-/// beyond 2^53 are compared rounded.
+/// The description of a field beside its value. Limits are for numbers; they are doubles, so that whole
+/// numbers beyond 2^53 are compared rounded.
 struct FieldInfo {
   const char* name;
   /// One sentence without a full stop; the default is added by those who print it. Other fields stand in
@@ -37,12 +37,12 @@ struct FieldInfo {
   bool below_max = false;  ///< max itself is not allowed, even if it is infinity
   bool keep_empty =
       true;  ///< false: an empty text is not written to JSON; for fields that are empty by default
-  /// What JSON says of an absent value: "null", or a word ("none"). nullptr: nothing; a value that JSON leaves
+  /// The JSON of an absent value: "null", or a word ("none"). nullptr: nothing; a value that JSON leaves
   /// out stays as it was. "": nothing; a value that JSON leaves out is absent.
   const char* absent = nullptr;
   const char* unset = "";      ///< what an absent or empty value stands for; help says it as the default
   const char* flag = nullptr;  ///< the command-line flag without dashes; nullptr: as the name; "": none
-  /// What the field's own type holds. FieldVisitor sets it.
+  /// The range of the field's own type. FieldVisitor sets it.
   double type_min = -std::numeric_limits<double>::infinity();
   double type_max = std::numeric_limits<double>::infinity();
 
@@ -55,7 +55,7 @@ struct FieldInfo {
   bool holds(double value) const { return !(value < type_min || value > type_max); }
   /// "> 0", ">= 1", "in [0, 1)"; empty without limits.
   ULP_API std::string limits() const;
-  /// The same for the field's own type.
+  /// Describes the range of the field's own type as limits() does.
   ULP_API std::string type_limits() const;
 };
 
@@ -227,7 +227,7 @@ ULP_API void visit_some(FieldVisitor& visitor, std::span<const char* const> name
 /// no word of its list; empty where there is none.
 ULP_API std::string limit_problem(const std::string& path, FunctionRef<void(FieldVisitor&)> fields);
 
-/// The same for a struct.
+/// Does this for a struct with described fields.
 template <HasFields Options>
 std::string limit_problem(const Options& options, const std::string& path = {}) {
   return limit_problem(path,
@@ -238,7 +238,7 @@ std::string limit_problem(const Options& options, const std::string& path = {}) 
 ULP_API void check_limits(const char* where, const std::string& path,
                           FunctionRef<void(FieldVisitor&)> fields);
 
-/// The same for a struct.
+/// Does this for a struct with described fields.
 template <HasFields Options>
 void check_limits(const char* where, const Options& options, const std::string& path = {}) {
   check_limits(where, path,

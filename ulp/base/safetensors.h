@@ -41,7 +41,7 @@ class ULP_API SafetensorsFile {
   /// Maps and checks the whole header. Throws FileError for a file that is missing, unreadable, truncated or
   /// hostile.
   explicit SafetensorsFile(const std::filesystem::path& path);
-  /// The same of a file's bytes, which outlive this object and stay as they are. Errors call them `name`.
+  /// Reads a file's bytes, which outlive this object and stay as they are. Errors call them `name`.
   SafetensorsFile(std::span<const std::byte> bytes, const std::string& name);
   ~SafetensorsFile();
   SafetensorsFile(SafetensorsFile&&) noexcept;

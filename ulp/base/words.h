@@ -59,7 +59,7 @@ constexpr auto words_of() {
   return texts;
 }
 
-/// What each word of an enum means, in order.
+/// The meaning of each word of an enum, in order.
 template <HasWords E>
 constexpr auto word_help_of() {
   std::array<const char*, Words<E>::list.size()> texts{};

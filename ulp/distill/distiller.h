@@ -17,7 +17,7 @@
 
 namespace ulp::distill {
 
-/// What a Distiller is made of.
+/// The parts that a Distiller is made of.
 struct DistillerSetup {
   std::shared_ptr<graph::GraphModule> student;  ///< its tensors are those that train
   /// Gives the values at Recipe::terms' places, in their order (see teacher_places()); null for a recipe without terms.

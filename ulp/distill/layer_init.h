@@ -18,7 +18,7 @@ namespace ulp::distill {
 /// TinyBERT's uniform map (Jiao et al. 2020) counts from 1. Throws ulp::Error for fewer teacher's layers than student's.
 ULP_API std::vector<int64_t> layer_map(int64_t student_layers, int64_t teacher_layers);
 
-/// What came of init_from().
+/// The result of init_from().
 struct InitReport {
   std::vector<std::string> copied;  ///< the student's names
   std::vector<std::string> left;    ///< names that the teacher lacks, or has in another shape

@@ -1,4 +1,4 @@
-// What trains by more than labels: networks, what they learn from, and the loss of a batch.
+// A distillation task: the networks that train, the sources they learn from, and the loss of a batch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,7 +27,7 @@ inline constexpr int64_t kUnlabelled = -100;
 /// Throws ulp::Error for shapes that do not fit.
 ULP_API at::Tensor labelled_cross_entropy(const at::Tensor& logits, const at::Tensor& targets);
 
-/// What a part of a loss was worth in one batch.
+/// The value of one part of a loss in one batch.
 struct TermValue {
   std::string name;
   double value = 0, weight = 0;

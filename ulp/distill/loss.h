@@ -1,4 +1,4 @@
-// What a loss of distillation is: it compares values of a student with those of its teacher.
+// The interface of distillation losses, which compare values of a student with those of its teacher.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@
 
 namespace ulp::distill {
 
-/// What a loss compares in one batch.
+/// The values that a loss compares in one batch.
 struct LossInput {
   /// The values that it joins, as many as places() says; the teacher's are taken without gradient.
   std::vector<at::Tensor> student = {}, teacher = {};

@@ -29,7 +29,7 @@ class ULP_API MutualLearner final : public Learner {
   /// The first peer's logits. Throws ulp::Error for peers of other classes.
   at::Tensor forward(const Batch& batch) override;
   at::Tensor loss(const Batch& batch) override;
-  /// Of each peer its cross-entropy and its divergence.
+  /// The cross-entropy and the divergence of each peer.
   std::vector<TermValue> values() const override;
 
   const std::vector<std::shared_ptr<graph::GraphModule>>& peers() const { return peers_; }

@@ -21,7 +21,7 @@ struct ULP_API Term {
   std::string loss = "kd";   ///< a name of losses/registry.h
   std::string options = {};  ///< of the loss: "T=4", "beta=8,T=4"
   Ramp weight = {};          ///< what the loss is multiplied by
-  /// Of a loss that has a temperature, which follows it along the run; nothing: it stays as the options have it.
+  /// The temperature along the run, for losses that have one; nothing: it stays as the options have it.
   std::optional<Ramp> temperature = {};
   std::string student = {}, teacher = {};  ///< where; empty: the output
 

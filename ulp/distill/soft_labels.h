@@ -1,4 +1,5 @@
-// What a teacher says of data without labels, kept: the largest logits of each sample, or its class where it is sure.
+// Stores a teacher's labels of unlabelled data: the largest logits of each sample, or its class where it is
+// sure.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -14,7 +14,7 @@
 
 namespace ulp::distill {
 
-/// What becomes of the model's own result.
+/// The handling of the model's own result.
 enum class Keep {
   result,  ///< it is returned, too
   taps     ///< only what the taps need is computed, in eval mode

@@ -45,7 +45,7 @@ struct BucketPiece {
   bool operator==(const BucketPiece&) const = default;
 };
 
-/// What of the parameters is in the share of a rank, which is the rank-th of `ranks` equal parts of the
+/// Lists the pieces of parameters in the shard of a rank, which is the rank-th of `ranks` equal parts of the
 /// bucket.
 ULP_API std::vector<BucketPiece> pieces_of(const BucketPlan& plan, int rank, int ranks);
 

@@ -22,7 +22,7 @@ class FieldVisitor;
 
 namespace ulp::distributed {
 
-/// What of the training state each process keeps a share of alone, of as many equal ones as there are
+/// The part of the training state that is sharded, into as many equal shards as there are
 /// processes (Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
 /// Models").
 enum class ZeroStage {
@@ -32,7 +32,7 @@ enum class ZeroStage {
   parameters  ///< and parameters, which are there whole while they are used alone; for captured models
 };
 
-/// What gradients are sent as.
+/// The data type in which gradients are exchanged.
 enum class GradientType {
   parameter,  ///< as they are
   bf16,       ///< half the bytes of fp32

@@ -1,4 +1,4 @@
-// What the gradients of all ranks come to, where each has a part of them.
+// Computes the norm of the gradients of all ranks, where each has a part of them.
 #pragma once
 
 #include <ATen/core/Tensor.h>

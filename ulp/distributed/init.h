@@ -13,7 +13,7 @@
 
 namespace ulp::distributed {
 
-/// What carries the tensors.
+/// The backend that exchanges the tensors.
 enum class Transport {
   automatic,  ///< NCCL for programs that train on a GPU and were built with it, else Gloo
   gloo,       ///< tensors on the CPU

@@ -16,7 +16,8 @@
 
 namespace ulp::distributed {
 
-/// What TensorParallel and Pipeline know of who has what. All ranks call the same functions in the same order.
+/// Knows which rank has which part of a model: TensorParallel and Pipeline make it. All ranks call the same
+/// functions in the same order.
 class ULP_API ModelParts {
  public:
   /// `own` is the module of this rank; its parameters and buffers have the names that they have in the whole model.
@@ -32,9 +33,9 @@ class ULP_API ModelParts {
   /// Takes this rank's parameters and buffers from a whole model, which every rank has. Throws as gather() does.
   void scatter(const torch::nn::Module& whole) const;
 
-  /// The same of an optimizer's state: `state` is one of parameters of `whole`, `own` one of parameters of the rank's module.
-  /// On ranks other than 0 `whole` and `state` are null. Throws ulp::Error for moments in blocks (int8, int4) of
-  /// parameters that are split: the blocks of a part are not those of the whole.
+  /// Gathers an optimizer's state: `state` is one of parameters of `whole`, `own` one of parameters of the
+  /// rank's module. On ranks other than 0 `whole` and `state` are null. Throws ulp::Error for moments in
+  /// blocks (int8, int4) of parameters that are split: the blocks of a part are not those of the whole.
   void gather(const amp::FusedOptimizer& own, torch::nn::Module* whole, amp::FusedOptimizer* state) const;
   /// Options stay as they are.
   void scatter(const torch::nn::Module& whole, const amp::FusedOptimizer& state,

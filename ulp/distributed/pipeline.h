@@ -74,7 +74,7 @@ class ULP_API Pipeline {
 
   /// Copies parameters and buffers of all stages into `whole` on rank 0, by their names; null on the others.
   void gather(torch::nn::Module* whole) const { parts().gather(whole); }
-  /// The same and more, back and forth: for checkpoints.
+  /// Gathers and scatters weights and optimizer states, for checkpoints.
   const ModelParts& parts() const;
 
   /// Parameters of the stage that no stage before it has: over all ranks each parameter of the model once.

@@ -22,8 +22,9 @@ struct PipelinePass {
   bool operator==(const PipelinePass&) const = default;
 };
 
-/// What stage `stage` of `stages` does in one step. Backward passes come in the order of the micro-batches, so that
-/// gradients are added up as by one process that accumulates. Throws ulp::Error for numbers without sense.
+/// Lists the passes of stage `stage` of `stages` in one step. Backward passes come in the order of the
+/// micro-batches, so that gradients are added up as by one process that accumulates. Throws ulp::Error for
+/// numbers without sense.
 ULP_API std::vector<PipelinePass> pipeline_passes(PipelineSchedule schedule, int stage, int stages,
                                                   int64_t micro_batches);
 

@@ -20,7 +20,7 @@ enum class ReduceOp {
 /// An operation that is under way. The tensors must be left alone until wait() has returned.
 class ULP_API Work {
  public:
-  /// What a transport does to finish it.
+  /// The transport's part of an operation, which finishes it.
   class ULP_API Pending {
    public:
     virtual ~Pending();

@@ -27,7 +27,7 @@ ULP_API void remove_other_shards(const std::filesystem::path& path, const std::v
 /// out.
 ULP_API void load_shards(amp::FusedOptimizer& optimizer, const std::filesystem::path& path,
                          const std::vector<std::string>& files);
-/// The same of this rank's pieces, whatever the number of ranks was that wrote them.
+/// Loads this rank's pieces, whatever the number of ranks was that wrote them.
 ULP_API void load_shards(ShardedOptimizer& optimizer, const std::filesystem::path& path,
                          const std::vector<std::string>& files);
 

@@ -48,7 +48,7 @@ class ULP_API ShardedOptimizer {
   /// may go on from it with any number of processes, or one. On rank 0; null on the others. All ranks call
   /// it.
   std::unique_ptr<amp::FusedOptimizer> gather() const;
-  /// The same optimizer without state, for io::load_checkpoint() to fill in.
+  /// Makes an unsharded optimizer without state, for io::load_checkpoint() to fill in.
   std::unique_ptr<amp::FusedOptimizer> whole() const;
   /// Takes this rank's share of the state of an optimizer as gather() and whole() give it, and its options.
   void scatter(const amp::FusedOptimizer& from);

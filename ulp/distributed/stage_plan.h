@@ -45,7 +45,7 @@ ULP_API void check_stages(const graph::Graph& graph, const StagePlan& plan);
 /// calls than stages.
 ULP_API StagePlan balance_stages(const graph::Graph& graph, const memory::Costs& costs, int stages);
 
-/// What a training step keeps beside one micro-batch's activations.
+/// The memory that a training step keeps beside one micro-batch's activations.
 struct PlacementOptions {
   /// Bytes of the optimizer for each byte of trained parameters, beside their gradients: 2 for Adam, 1 for momentum.
   double optimizer_bytes = 2;
@@ -60,8 +60,8 @@ struct PlacementOptions {
 ULP_API StagePlan place_stages(const graph::Graph& graph, const memory::Costs& costs,
                                const std::vector<int64_t>& budgets, const PlacementOptions& options = {});
 
-/// What the one that rank 0 has is on every rank: measured times differ. Rank 0 gives the plan, others may leave theirs
-/// empty.
+/// Sends the plan of rank 0 to every rank, as measured times differ. Rank 0 gives the plan, others may leave
+/// theirs empty.
 ULP_API StagePlan share_stages(ProcessGroup& group, const graph::Graph& graph, const StagePlan& plan);
 
 /// balance_stages() for the processes of a group, by times that rank 0 measures on these inputs (a micro-batch).

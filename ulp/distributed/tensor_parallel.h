@@ -18,7 +18,7 @@
 
 namespace ulp::distributed {
 
-/// What is split.
+/// Options: the layers that are split.
 struct ULP_API TensorParallelOptions {
   /// Embeddings by rows, and the layer that makes the model's result by outputs, where these are tokens.
   bool vocabulary = true;
@@ -63,7 +63,7 @@ class ULP_API TensorParallel {
 
   /// Copies parameters and buffers into `whole` on rank 0, by their names, split ones from all ranks; null on the others.
   void gather(torch::nn::Module* whole) const { parts().gather(whole); }
-  /// The same and more, back and forth: for checkpoints.
+  /// Gathers and scatters weights and optimizer states, for checkpoints.
   const ModelParts& parts() const { return *parts_; }
 
   /// Parameters that count on this rank when something is added up over all of them: its parts, and on rank 0 what all

@@ -1,5 +1,5 @@
-// What tensor parallel layers do between the ranks, with derivatives (Shoeybi et al., arXiv:1909.08053). Every rank runs
-// the same calls in the same order, forward and backward.
+// The collectives of tensor parallel layers, with derivatives (Shoeybi et al., arXiv:1909.08053). Every rank
+// runs the same calls in the same order, forward and backward.
 //
 //   // Two layers, the first cut by outputs, the second by inputs: one sum in forward, one in backward.
 //   auto h = torch::gelu(torch::linear(distributed::enter_ranks(x, group), w1_part, b1_part));

@@ -12,7 +12,7 @@
 
 namespace ulp::formats {
 
-/// What a code of the format stands for.
+/// The kind of numbers that the codes of a format stand for.
 enum class Kind {
   floating,  ///< sign, exponent, mantissa; subnormals below the smallest normal number
   scale,     ///< a bare power of two without sign and without zero (the shared scale of an MX block)
@@ -28,7 +28,7 @@ enum class Specials {
   none,              ///< every code is a finite number
 };
 
-/// What a cast does with a value that rounds past the largest finite number, and with infinity.
+/// The result of casting a value that rounds past the largest finite number, and of casting infinity.
 enum class Overflow { to_infinity, saturate, to_nan };
 
 /// One number format. The fields are the primary ones; whatever follows from them is computed.

@@ -30,7 +30,7 @@ struct CheckpointParts {
   NamedTensors extra = {};  ///< anything else, e.g. master weights or an average of the weights
 };
 
-/// What can be told of a checkpoint without a model.
+/// The facts of a checkpoint that need no model.
 struct CheckpointInfo {
   int64_t step = 0;
   int64_t epoch = 0;

@@ -35,7 +35,7 @@ ULP_API NamedTensors load_published_tensors(const std::filesystem::path& path);
 ULP_API PublishedReport load_published(const std::filesystem::path& path, torch::nn::Module& model,
                                        bool strict = true);
 
-/// The same for tensors already read; `source` words the errors.
+/// Assigns tensors that have been read already; `source` words the errors.
 ULP_API PublishedReport assign_published(torch::nn::Module& model, const NamedTensors& tensors, bool strict,
                                          const std::string& source);
 

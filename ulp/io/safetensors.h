@@ -19,10 +19,11 @@ namespace ulp::io {
 
 /// Tensors in the order of the file.
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
-/// What a file says beside its tensors.
+/// The string metadata of a file.
 using Metadata = std::map<std::string, std::string>;
 
-/// What a file holds. Tensors own their memory; names that were one tensor when saved are one tensor again.
+/// The contents of a file. Tensors own their memory; names that were one tensor when saved are one tensor
+/// again.
 struct ULP_API TensorFile {
   NamedTensors tensors;
   Metadata metadata;

@@ -1,4 +1,4 @@
-// What the elements of a kernel's buffers are: their type, their quantizer, and the activation that makes
+// Describes the elements of a kernel's buffers: their type, their quantizer, and the activation that makes
 // them. Plain data only: the files of each instruction set include this and no more.
 #pragma once
 

@@ -22,7 +22,7 @@ struct Candidate {
 /// Seconds for one call: the median of the rounds, and the smallest and largest.
 struct Timing {
   double median = 0, minimum = 0, maximum = 0;
-  /// What others took of the processors in this candidate's rounds; see share_of_others().
+  /// The share of the processors that others took in this candidate's rounds; see share_of_others().
   std::optional<double> others = {};
   /// What this process used of them in these rounds.
   std::optional<CoresUsed> cores = {};

@@ -14,14 +14,14 @@
 
 namespace ulp::measure {
 
-/// What keeps a piece of work from being faster.
+/// The resource that bounds a piece of work.
 enum class Bound {
   math,    ///< the peak of its instruction set
   memory,  ///< the bandwidth of the level that its bytes come from
   latency  ///< neither: it reaches less than half of both
 };
 
-/// What the whole run of which a piece of work is a part does to the caches.
+/// The demands on the caches of the run that a piece of work is part of.
 struct Surroundings {
   double constant_bytes = 0;  ///< weights that the run reads
 };
@@ -35,7 +35,7 @@ struct Placement {
   double memory_share = 0;  ///< of the time that the bytes take at the bandwidth of `level`
   Bound bound = Bound::latency;
   std::string level = {};  ///< the memory whose bandwidth bounds most: "L2"
-  /// Of the nearer bound: the larger of both shares. Above 1 a peak or a count is wrong.
+  /// The share of the nearer bound: the larger of both. Above 1 a peak or a count is wrong.
   double share() const { return math_share > memory_share ? math_share : memory_share; }
 };
 

@@ -18,7 +18,7 @@ class ULP_API ImageModel : public torch::nn::Module {
   virtual at::Tensor forward(at::Tensor images) = 0;
 };
 
-/// What a network with auxiliary classifiers says in training.
+/// The results of a network with auxiliary classifiers in training.
 struct AuxLogits {
   at::Tensor logits;
   std::vector<at::Tensor> auxiliary;  ///< (N, num_classes) each, from the input's side to the output's

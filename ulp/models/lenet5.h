@@ -15,7 +15,7 @@ struct LeNet5Options {
   int64_t num_classes = 10;
 };
 
-/// What image_size makes of LeNet-5's two convolutions of 5x5 with a pooling by 2 behind each.
+/// The sizes of LeNet-5's two convolutions of 5x5, each with a pooling by 2 behind it, for an image_size.
 struct LeNet5Sizes {
   int64_t padding;  ///< of the first convolution
   int64_t side;     ///< of the images behind the second pooling

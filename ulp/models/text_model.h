@@ -8,7 +8,7 @@
 
 namespace ulp::models {
 
-/// What the logits of a text network say.
+/// The task of a text network: the meaning of its logits.
 enum class TextTask {
   language_modelling,  ///< (B, S, vocabulary): at each position, what token comes next
   classification       ///< (B, classes): of which class the whole text is

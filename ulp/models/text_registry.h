@@ -10,7 +10,7 @@
 
 namespace ulp::models {
 
-/// What a network must know of the text. The defaults are those of bytes.
+/// The properties of the text that a network needs. The defaults are those of bytes.
 struct TextModelOptions {
   TextTask task = TextTask::language_modelling;
   int64_t vocab_size = 256;
@@ -27,15 +27,15 @@ ULP_API std::shared_ptr<TextModel> make_text_model(const std::string& name,
 /// Sorted.
 ULP_API std::vector<std::string> text_model_names();
 
-/// What the network of that name does: classify texts, predict the next token, or both. Throws Error for an
-/// unknown name.
+/// The tasks of the network of that name: classify texts, predict the next token, or both. Throws Error for
+/// an unknown name.
 ULP_API std::vector<TextTask> text_model_tasks(const std::string& name);
 
 /// A network at a size that was published, over the tokens of its own vocabulary: bert-base, bert-large,
 /// distilbert-base, tinybert-4, tinybert-6 (with two classes), gpt2-small, gpt2-medium. Throws Error for another name.
 ULP_API std::shared_ptr<TextModel> make_published_text(const std::string& name);
 
-/// What such a network takes.
+/// The sizes of the inputs of such a network.
 struct TextSizes {
   int64_t vocab_size = 0, max_length = 0;
 };

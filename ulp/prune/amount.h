@@ -14,7 +14,7 @@ class FieldVisitor;
 
 namespace ulp::prune {
 
-/// What a fraction or count is taken of.
+/// The set that a fraction or count is taken of.
 enum class AmountOf : uint8_t { remaining, all };
 
 /// A number of units (elements, or the blocks, rows and columns of a pattern).

@@ -1,4 +1,4 @@
-// What to prune and how: a plain options struct with defaults, validation and versioned JSON.
+// The recipe of pruning single weights: a plain options struct with defaults, validation and versioned JSON.
 #pragma once
 
 #include <cstdint>

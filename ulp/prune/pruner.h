@@ -16,13 +16,13 @@
 
 namespace ulp::prune {
 
-/// What is left of one parameter.
+/// The remains of one parameter.
 struct PrunedLayer {
   std::string parameter;
   int64_t kept = 0, elements = 0;
 };
 
-/// What pruning did.
+/// The result of pruning.
 struct ULP_API PruneReport {
   std::vector<PrunedLayer> layers;
   std::vector<ReorderedGroup> reordered = {};  ///< Pattern::reorder
@@ -80,7 +80,7 @@ class ULP_API Pruner {
   const std::vector<std::string>& parameters() const { return parameters_; }
   /// The scores of movement; null for other scores.
   MovementScores* movement() { return movement_.get(); }
-  /// What is kept now.
+  /// Reports what is kept now.
   PruneReport report() const;
 
  private:

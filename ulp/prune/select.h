@@ -13,8 +13,8 @@
 
 namespace ulp::prune {
 
-/// What is pruned together. A weight [outputs, inputs, kernel...] has `outputs` rows, `inputs` columns and
-/// kernel positions.
+/// The elements that are pruned together. A weight [outputs, inputs, kernel...] has `outputs` rows, `inputs`
+/// columns and kernel positions.
 enum class PatternKind : uint8_t {
   free,     ///< single elements
   n_m,      ///< n of m neighbours along the inputs are kept (2:4), at each row and kernel position
@@ -61,7 +61,7 @@ struct ULP_API NamedAmount {
   bool operator==(const NamedAmount&) const = default;
 };
 
-/// What select() is told.
+/// Options of select().
 struct ULP_API Selection {
   Pattern pattern = {};
   Scope scope = Scope::layer;

@@ -26,10 +26,10 @@ ULP_API AnyRecipe any_recipe_from_json(const std::string& text);
 ULP_API const char* type_of(const AnyRecipe& recipe);
 /// Throws ulp::Error naming the field.
 ULP_API void validate(const AnyRecipe& recipe);
-/// What a recipe says of the tensors of each op: of the static mode all there is, of training its `tensors`;
-/// null for modes that know no single tensors.
+/// The part of a recipe about the tensors of each op: of the static mode all there is, of training its
+/// `tensors`; null for modes that know no single tensors.
 ULP_API Recipe* tensors_of(AnyRecipe& recipe);
-/// The same to read.
+/// The part about tensors, to read.
 ULP_API const Recipe* tensors_of(const AnyRecipe& recipe);
 
 }  // namespace ulp::quant

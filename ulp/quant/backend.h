@@ -1,4 +1,4 @@
-// What the targets of quantized models take: which schemes a recipe for each may ask for.
+// The schemes that each target of quantized models takes.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace ulp::quant {
 /// got u8 affine per tensor"); empty where it can. x86_int8 refuses nothing here: graphs of any scheme can be
 /// studied, and ulp::lower names the layer whose codes the engine cannot run.
 ULP_API std::string activation_obstacle(Backend backend, const OpName& op, const TensorRecipe& recipe);
-/// The same for a layer's weight.
+/// Says why the backend does not take this recipe for a layer's weight; empty where it does.
 ULP_API std::string weight_obstacle(Backend backend, const TensorRecipe& recipe);
 
 /// Whether a layer takes the sum behind it before its result is rounded to codes. Runtimes that read QuantizeLinear and

@@ -77,7 +77,7 @@ class ULP_API PreparedModule final : public graph::GraphModule {
  public:
   PreparedModule(std::shared_ptr<graph::Graph> graph, Recipe recipe, graph::PassReport report);
   const Recipe& recipe() const { return recipe_; }
-  /// What will be quantized, and what not and why.
+  /// Lists what will be quantized, and what will not and why.
   const graph::PassReport& report() const { return report_; }
 
  private:

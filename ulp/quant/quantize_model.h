@@ -31,25 +31,25 @@ using Train = std::function<void(QatModule& model)>;
 ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
                                                      const StaticRecipe& recipe, const Calibrate& calibrate,
                                                      graph::PassReport* report = nullptr);
-/// The same by training.
+/// Quantizes by training (QAT).
 ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
                                                      const QatRecipe& recipe, const Train& train,
                                                      graph::PassReport* report = nullptr);
-/// The same without data.
+/// Quantizes dynamically, without data.
 ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
                                                      const DynamicRecipe& recipe,
                                                      graph::PassReport* report = nullptr);
-/// The same of weights alone, of the method rtn.
+/// Quantizes the weights alone, by the method rtn.
 ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
                                                      const WeightOnlyRecipe& recipe,
                                                      graph::PassReport* report = nullptr);
-/// The same of any method. `calibrate` runs batches through the float model; it is called once, and with
-/// WeightOnlyRecipe::recompute once for each input of layers. For rtn it is not called.
+/// Quantizes the weights alone by any method. `calibrate` runs batches through the float model; it is called
+/// once, and with WeightOnlyRecipe::recompute once for each input of layers. For rtn it is not called.
 ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
                                                      const WeightOnlyRecipe& recipe,
                                                      const Calibrate& calibrate,
                                                      graph::PassReport* report = nullptr);
-/// The same for a recipe of any mode, as read from a file. `feed` calibrates, or trains the QatModule that it
+/// Quantizes by a recipe of any mode, as read from a file. `feed` calibrates, or trains the QatModule that it
 /// gets; modes that need no data do not call it.
 ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
                                                      const AnyRecipe& recipe, const Calibrate& feed = {},

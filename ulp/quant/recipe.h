@@ -1,4 +1,4 @@
-// What to quantize and how: a plain options struct with defaults, validation and versioned JSON.
+// The recipe of quantization: a plain options struct with defaults, validation and versioned JSON.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct ULP_API TensorRecipe {
   bool operator==(const TensorRecipe&) const = default;
 };
 
-/// What is to run the integers, and so what may be asked of them; see backend.h.
+/// The target that runs the integers, which limits what a recipe may ask for; see backend.h.
 enum class Backend : uint8_t { x86_int8, arm_int8, tflite_int8, onnx_qdq, weight_only, binary };
 
 }  // namespace ulp::quant
@@ -72,7 +72,7 @@ struct ULP_API Recipe {
   Backend backend = Backend::x86_int8;
   TensorRecipe activation;  ///< per tensor
   TensorRecipe weight;      ///< per channel of axis 0, or per tensor; observed once, at convert
-  /// Of static_ops(): "conv2d", and for attention "scaled_dot_product_attention".
+  /// The ops that are quantized, of static_ops(): "conv2d", and for attention "scaled_dot_product_attention".
   std::vector<std::string> ops;
   std::vector<std::string> skip_modules;  ///< module paths left in float; '*' matches any run of characters
   std::vector<std::string> skip_values;   ///< ops left in float, by the value they compute in the listing
@@ -87,7 +87,7 @@ struct ULP_API Recipe {
   /// TensorFlow Lite's published 8-bit specification: activations s8 affine by min-max, weights s8 in [-127,
   /// 127] with zero point 0, per channel; softmax and sigmoid end at (1/256, -128), tanh at (1/128, 0).
   static Recipe tflite_int8();
-  /// What ONNX's QuantizeLinear and DequantizeLinear write down: 8 bits, full ranges.
+  /// The profile of ONNX's QuantizeLinear and DequantizeLinear: 8 bits, full ranges.
   static Recipe onnx_qdq();
   /// Weights of linear layers and embeddings alone, s4 symmetric in groups of 32; also u4 affine per group,
   /// or s8 symmetric restricted per channel 0. For quantize_weights(); prepare() refuses it.
@@ -101,7 +101,7 @@ struct ULP_API Recipe {
 
   /// How the result of this op is quantized, overrides considered.
   const TensorRecipe& activation_of(const OpName& name) const;
-  /// The same of this layer's weight.
+  /// The recipe of this layer's weight.
   const TensorRecipe& weight_of(const OpName& name) const;
 
   void visit_fields(FieldVisitor& visit);
@@ -109,7 +109,7 @@ struct ULP_API Recipe {
   void validate() const;
   /// True if a skip pattern matches this module path or a parent of it.
   bool skips(const std::string& module) const;
-  /// The same, or the op's value is to be skipped.
+  /// True if a skip pattern matches the op's module or its value.
   bool skips(const OpName& name) const;
 
   /// {"type": "ulp.quant.Recipe", "version": 4, ...}.

@@ -25,7 +25,7 @@ ULP_API std::string format_bytes(double bytes);
 /// a space.
 ULP_API std::string clean_line(std::string_view text);
 
-/// The same with control characters as they are written in C: "\\n", "\\x1b", "\\u202e". For names from files.
+/// Writes control characters as C does: "\\n", "\\x1b", "\\u202e". For names from files.
 ULP_API std::string escape_controls(std::string_view text);
 
 /// `text` up to its first line feed. LibTorch's messages carry a stack trace behind it.

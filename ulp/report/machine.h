@@ -1,4 +1,4 @@
-// What a measurement was taken on, for the foot of a report.
+// Describes the machine that a measurement was taken on, for the foot of a report.
 #pragma once
 
 #include <string>

@@ -50,7 +50,7 @@ struct Table {
   bool operator==(const Table&) const = default;
 };
 
-/// What to_text may use of the terminal.
+/// The abilities of the terminal that to_text() may use.
 struct TextOptions {
   bool unicode = true;  ///< lines and dashes outside ASCII
 };

@@ -35,7 +35,7 @@ using OnSamples = std::function<void(int64_t done)>;
 /// fit the targets or hold NaN (naming the first sample), and Interrupted on Ctrl-C.
 ULP_API Accuracy evaluate(const Forward& forward, BatchStream& batches, const OnSamples& on_samples = {});
 
-/// The same over all images, in order, normalised by the data set's mean and std.
+/// Evaluates on all images, in order, normalised by the data set's mean and std.
 ULP_API Accuracy evaluate(const Classifier& classifier, const io::ImageDataset& data, int64_t batch = 250,
                           const OnSamples& on_images = {});
 

@@ -13,7 +13,7 @@
 
 namespace ulp::train {
 
-/// The same batch as a learner takes it.
+/// Converts a batch to the form that a learner takes.
 ULP_API distill::Batch learner_batch(const TaskBatch& batch);
 
 /// A task whose model is the learner, so that a checkpoint holds adapters and memories, too.

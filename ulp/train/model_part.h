@@ -15,15 +15,15 @@
 
 namespace ulp::train {
 
-/// What Task::parted holds: split layers, or a stage of a pipeline. All processes call the same functions in
-/// the same order.
+/// A sharded model (Task::parted): split layers, or a stage of a pipeline. All processes call the same
+/// functions in the same order.
 struct ULP_API PartedModel {
   std::shared_ptr<torch::nn::Module> whole;  ///< the task's model before
   std::string stages = {};                   ///< of a pipeline, for checkpoints: JSON
 
   virtual ~PartedModel();
   virtual bool is_pipeline() const = 0;
-  /// Of a pipeline: forward and backward of a batch, as distributed::Pipeline::step().
+  /// Runs forward and backward of a batch in a pipeline, as distributed::Pipeline::step().
   virtual double step(
       const std::vector<at::Tensor>& inputs, const at::Tensor& targets,
       const std::function<at::Tensor(const at::Tensor& output, const at::Tensor& targets)>& loss,
@@ -31,14 +31,14 @@ struct ULP_API PartedModel {
 
   /// Parameters that no other process counts.
   virtual std::vector<at::Tensor> own_parameters() const = 0;
-  /// What the gradients of all processes come to (distributed::total_gradients).
+  /// Computes the norm of the gradients of all processes (distributed::total_gradients).
   virtual amp::GradientTotal total_gradients() const = 0;
 
   /// The whole model on rank 0, null on the others.
   virtual torch::nn::Module* root() const = 0;
   /// Writes all processes' weights into the whole model of rank 0.
   virtual void gather() const = 0;
-  /// The same of an optimizer's state: `state` is one of the whole model's parameters on rank 0, null on the
+  /// Gathers an optimizer's state: `state` is one of the whole model's parameters on rank 0, null on the
   /// others.
   virtual void gather(const amp::FusedOptimizer& own, amp::FusedOptimizer* state) const = 0;
   /// Takes this process's weights from the whole model, which every process has.

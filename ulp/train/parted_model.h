@@ -20,7 +20,7 @@ class FieldVisitor;
 
 namespace ulp::train {
 
-/// What several processes share out.
+/// The work that several processes share out.
 enum class Parallel : uint8_t {
   data,      ///< the batches: each has a model of its own
   tensor,    ///< the large matrices of the model

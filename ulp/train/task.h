@@ -1,4 +1,4 @@
-// What the training loop knows of a task: a model, batches for it, how to run it and its loss. Classifying
+// A task of the training loop: a model, batches for it, how to run it and its loss. Classifying
 // images or rows of arrays, predicting the next byte of a text and classifying texts are four such tasks.
 #pragma once
 
@@ -56,15 +56,15 @@ struct ULP_API StreamOptions {
   bool drop_last = false;  ///< leave out the last batch of an epoch when it is not full
   bool augment = false;    ///< images: random horizontal flips
   uint64_t seed = 0;
-  /// Of several processes that train together: each batch is `batch` samples for each of them, and this one's
-  /// are given.
+  /// Place among processes that train together: each batch is `batch` samples for each of them, and this
+  /// one's are given.
   int64_t rank = 0, ranks = 1;
 
   /// For training: shuffled, full batches only.
   static StreamOptions training(int64_t batch, uint64_t seed, bool augment) {
     return {.batch = batch, .shuffle = true, .drop_last = true, .augment = augment, .seed = seed};
   }
-  /// The same for a process of a group; null: a single one.
+  /// These options for a process of a group; null: a single one.
   StreamOptions among(const distributed::ProcessGroup* group) const;
 };
 
@@ -106,7 +106,7 @@ struct Task {
   /// Where each of them has a part of the model (parted_task()): model and forward are the part then, and all read the same
   /// batches. Null: each has all of it.
   std::shared_ptr<PartedModel> parted = {};
-  /// What stays of the forward pass for the backward pass, and how. The trainer captures the model, as
+  /// The plan of what stays of the forward pass for the backward pass. The trainer captures the model, as
   /// fp8_task() does, and asks
   /// once, with layers of 8 bits made, in the precision and the mode of training. Empty: all stays as it is.
   std::function<memory::CheckpointPlan(const graph::GraphModule& model)> activations = {};

@@ -28,7 +28,7 @@ enum class Rewind : uint8_t {
   reinitialize    ///< from fresh weights: the control of the lottery ticket
 };
 
-/// What all rounds have in common.
+/// Options of all rounds.
 struct ULP_API TicketOptions {
   prune::Recipe recipe = {};  ///< pruned at the begin of each round but the first; its schedule is not read
   int64_t rounds = 10;        ///< of pruning, >= 0; one more of training
@@ -54,7 +54,7 @@ struct TicketTask {
   prune::ScoreInputs inputs = {};  ///< of scores that need some
 };
 
-/// What a round came to.
+/// The result of a round.
 struct TicketRound {
   int64_t round = 0;
   double kept = 1;   ///< share of the weights that the recipe prunes

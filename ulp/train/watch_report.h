@@ -11,7 +11,7 @@
 
 namespace ulp::train {
 
-/// What a watch saw, as parts of a report.
+/// The results of a watch, as parts of a report.
 struct WatchReport {
   std::vector<report::Table> tables;
   std::vector<report::Chart> charts;

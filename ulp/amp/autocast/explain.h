@@ -1,4 +1,5 @@
-// What ran in which precision, and why: one row an operation, with the casts that autocast put in.
+// Reports the precision of each operation and its reason: one row an operation, with the casts that autocast
+// added.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -37,7 +38,7 @@ struct ExplainRow {
   bool operator==(const ExplainRow&) const = default;
 };
 
-/// What autocast did to one forward pass.
+/// The casts of one forward pass under autocast.
 struct Explanation {
   std::vector<ExplainRow> rows;  ///< in order of execution
 
@@ -58,10 +59,11 @@ struct Explanation {
 ///   std::cout << ulp::report::to_text(why.table());
 ULP_API Explanation explain(const std::function<void()>& run);
 
-/// The same with the paths of `root`'s modules, told from the parameters that an operation reads.
+/// Explains a run with the paths of `root`'s modules, which follow from the parameters that an operation
+/// reads.
 ULP_API Explanation explain(const torch::nn::Module& root, const std::function<void()>& run);
 
-/// The same for a captured model, with the path of every operation as far as its graph has it.
+/// Explains a forward pass of a captured model, with the path of every operation as far as its graph has it.
 ULP_API Explanation explain(graph::GraphModule& module, const std::vector<at::Tensor>& inputs);
 
 }  // namespace ulp::amp

@@ -18,7 +18,7 @@ namespace ulp::amp {
 
 struct OpList;
 
-/// What happens to an operation's floating inputs on the guard's device (fp32, bf16 and fp16; never fp64,
+/// The cast of an operation's floating inputs on the guard's device (fp32, bf16 and fp16; never fp64,
 /// complex, fp8 or integers).
 enum class Cast : uint8_t {
   leave,               ///< not listed: runs in whatever it is given
@@ -59,7 +59,7 @@ class ULP_API OpPolicy {
   /// none it has no effect).
   OpPolicy& set(std::string_view op, Cast cast);
 
-  /// What happens to an op, by its full name ("aten::sum", "aten::sum.dim_IntList"). Unknown ones are left.
+  /// Finds the cast of an op by its full name ("aten::sum", "aten::sum.dim_IntList"). Unknown ones are left.
   Cast find(std::string_view op) const;
 
   /// The listed ops by full name.

@@ -37,7 +37,7 @@ class ULP_API Fp8Autocast {
   const Fp8Autocast* outer_;
 };
 
-/// What the guards around say.
+/// The setting of the innermost guards.
 struct Fp8Setting {
   bool enabled = true;                                     ///< true without guards
   std::shared_ptr<const Fp8LayerRecipe> recipe = nullptr;  ///< of the guards; null: none

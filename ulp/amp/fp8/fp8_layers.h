@@ -16,17 +16,17 @@
 
 namespace ulp::amp {
 
-/// What fp8 layers have besides their parameters: a recipe and, with delayed scaling, buffers.
+/// The part of an fp8 layer that is no parameter: a recipe and, with delayed scaling, buffers.
 class ULP_API Fp8Layer {
  public:
   virtual ~Fp8Layer() = default;
   /// Its own recipe, or nothing: the guards' (Fp8Autocast).
   const std::optional<Fp8LayerRecipe>& own_recipe() const { return own_; }
-  /// What its buffers belong to: its own recipe, or the last guard's that it ran under.
+  /// The recipe that its buffers belong to: its own, or that of the last guard that it ran under.
   const std::optional<Fp8LayerRecipe>& used_recipe() const { return used_; }
   /// The buffers of a module that is such a layer, as they are now.
   static Fp8State state_of(const torch::nn::Module& module);
-  /// What reports call the layer: its path in the model.
+  /// The name of the layer in reports: its path in the model.
   const std::string& path() const { return path_; }
   void set_path(std::string path) { path_ = std::move(path); }
 

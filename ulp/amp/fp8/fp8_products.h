@@ -24,8 +24,8 @@ struct ULP_API Fp8ProductChoice {
   bool native = false;          ///< the faster one, which is taken from then on
 };
 
-/// What has been chosen in this process, in the order in which layers came. Empty where no device has such products: there
-/// everything is emulated, and nothing is measured.
+/// Lists the choices of this process, in the order in which layers came. Empty where no device has such
+/// products: there everything is emulated, and nothing is measured.
 ULP_API std::vector<Fp8ProductChoice> fp8_product_choices();
 
 }  // namespace ulp::amp

@@ -1,5 +1,5 @@
-// What delayed scaling remembers: the scales of a layer's tensors and the largest magnitudes of earlier steps, as two
-// buffers of the layer's module, so that state_dict, checkpoints and to() carry them.
+// The state of delayed scaling: the scales of a layer's tensors and the largest magnitudes of earlier steps,
+// as two buffers of the layer's module, so that state_dict, checkpoints and to() carry them.
 //
 // Within a step the scales stay as they are: each forward and backward notes the largest magnitude (amax) it sees in
 // slot 0 of the history, the larger one where there are several (accumulation, a layer used twice). update_fp8(),
@@ -57,7 +57,7 @@ using AmaxReduction = std::function<void(at::Tensor& amaxes)>;
 /// and weights are quantized anew from then on. `reduce`: so that all processes have the same scales.
 ULP_API void update_fp8(torch::nn::Module& model, const AmaxReduction& reduce = {});
 
-/// The same for one layer's buffers.
+/// Updates the buffers of one layer.
 ULP_API void update_fp8_state(const Fp8State& state, const Fp8LayerRecipe& recipe);
 
 }  // namespace ulp::amp

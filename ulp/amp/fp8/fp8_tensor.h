@@ -28,7 +28,7 @@
 
 namespace ulp::amp {
 
-/// What a tensor is to a layer's three products.
+/// The role of a tensor in a layer's three products.
 enum class Fp8Role : uint8_t { input, weight, gradient };
 /// All of them, in the order of their enumerators.
 inline constexpr std::array<Fp8Role, 3> kFp8Roles = {Fp8Role::input, Fp8Role::weight, Fp8Role::gradient};
@@ -68,7 +68,7 @@ struct ULP_API Fp8Tensor {
   at::Tensor values() const;
   /// values() times scale_inv, rounded to f32 (exact where scales are powers of two).
   at::Tensor dequantized() const;
-  /// Of a matrix with one scale or square blocks: its transpose.
+  /// The transpose of a matrix with one scale or square blocks.
   Fp8Tensor transposed() const;
 };
 

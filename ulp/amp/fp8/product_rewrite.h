@@ -1,5 +1,5 @@
-// What passes share that replace the products of a captured model's layers (linear layers, convolutions, products with
-// a parameter) by products of another kind.
+// Helpers of passes that replace the products of a captured model's layers (linear layers, convolutions,
+// products with a parameter) by products of another kind.
 #pragma once
 
 #include <functional>

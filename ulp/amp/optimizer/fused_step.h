@@ -11,18 +11,18 @@
 
 namespace ulp::amp {
 
-/// What gradients come to.
+/// The squares of all gradients, summed.
 struct GradientTotal {
   double square_sum = 0;  ///< inf or NaN exactly when one of them is not finite
   int64_t gradients = 0;  ///< parameters that have one
 };
 
-/// What a step does besides the update.
+/// Options of a step beside the update.
 struct FusedStepOptions {
   std::optional<double> max_norm = std::nullopt;  ///< > 0: gradients are scaled down to this global 2-norm
   bool check_finite = false;                      ///< look for inf and NaN without a scaler, too
-  /// Where the optimizer has a part of all gradients, as one of several processes: what all of them come to.
-  /// The verdict, the norm and the clip factor are of that then. Called once in every step, with the
+  /// Measures the gradients of all processes, where the optimizer has a part of them.
+  /// The verdict, the norm and the clip factor follow from that then. Called once in every step, with the
   /// gradients as backward left them (unscale_() must not have been called).
   std::function<GradientTotal()> measure = {};
 };
@@ -31,7 +31,7 @@ struct FusedStepOptions {
 /// fused_step() measures gradients, in double. Throws Error for other tensors.
 ULP_API double gradient_square_sum(const std::vector<at::Tensor>& gradients);
 
-/// What a step did and saw.
+/// The result of a step.
 struct FusedStepResult {
   StepResult result = StepResult::no_gradients;
   double grad_norm = 0;    ///< global 2-norm of the unscaled gradients before clipping; NaN when not measured

@@ -18,7 +18,7 @@ class Optimizer;
 
 namespace ulp::amp {
 
-/// What GradScaler::step did.
+/// The outcome of GradScaler::step.
 enum class StepResult {
   stepped,            ///< the optimizer stepped
   skipped_nonfinite,  ///< a gradient was inf or NaN; parameters and optimizer state are untouched
@@ -83,7 +83,7 @@ class ULP_API GradScaler {
   /// Disabled, it is optimizer.step(closure).
   StepResult step(torch::optim::Optimizer& optimizer, const std::function<at::Tensor()>& closure);
 
-  /// What a step that unscales by itself (fused_step) has to do with the gradients.
+  /// Instructions for a step that unscales by itself (fused_step).
   struct PendingStep {
     float inverse_scale = 1;        ///< still to be multiplied in; 1 after unscale_()
     std::optional<bool> nonfinite;  ///< what unscale_() found; nothing when it was not called
@@ -108,11 +108,11 @@ class ULP_API GradScaler {
   const ScalePolicy& policy() const { return policy_; }
   /// The name of the policy: pytorch, keras2, keras, apex, deepspeed or static.
   const char* dialect() const;
-  /// What the dialect counts towards the next growth: updates without inf or NaN since the scale last changed
+  /// Counts towards the next growth: updates without inf or NaN since the scale last changed
   /// (deepspeed: since the last overflow). 0 for a static scale and when disabled.
   int64_t growth_tracker() const;
 
-  /// What a checkpoint needs, between update() and the next scale(): `scale` and the policy's fields, for
+  /// The state for a checkpoint, between update() and the next scale(): `scale` and the policy's fields, for
   /// PyTorch's dialect under PyTorch's names (growth_factor, backoff_factor, growth_interval,
   /// _growth_tracker). Empty when disabled.
   ScalerState state_dict() const;

@@ -13,7 +13,7 @@
 
 namespace ulp::amp {
 
-/// What a caller may want other than the dialect's own defaults.
+/// Values that take the place of the dialect's own defaults.
 struct ULP_API ScalerOverrides {
   std::optional<double> init_scale = {};        ///< > 0, finite in fp32
   std::optional<int64_t> growth_interval = {};  ///< >= 1: updates without inf or NaN before the scale grows
@@ -32,7 +32,7 @@ enum class ScalerKind {
 
 /// A kind of scaler, with its scale if that is fixed.
 struct ULP_API ScalerSpec {
-  /// What from_text() takes, for messages.
+  /// Describes the texts that from_text() reads, for messages.
   static constexpr const char* kExpected =
       "one of pytorch, keras, keras3, keras2, apex, deepspeed, static:S with a scale S (static:8), none";
 
@@ -53,7 +53,7 @@ struct ULP_API ScalerSpec {
 
 /// The scaler of a spec. Overrides that are out of range, or that a fixed scale does not have, are an error.
 ULP_API GradScaler make_scaler(const ScalerSpec& spec, const ScalerOverrides& overrides = {});
-/// The same by text. An unknown text is an error that lists the known ones.
+/// Makes a scaler from its text. An unknown text is an error that lists the known ones.
 ULP_API GradScaler make_scaler(std::string_view spec, const ScalerOverrides& overrides = {});
 
 }  // namespace ulp::amp

@@ -35,7 +35,7 @@ struct ULP_API PyTorchScale {
   void validate() const;
   /// The scale after an update.
   float next(float scale, bool found_nonfinite);
-  /// What counts towards the next growth.
+  /// Counts towards the next growth.
   int64_t counter() const { return growth_tracker; }
   /// Every field that a saved state holds, with its name there; these are PyTorch's own names.
   template <typename Self, typename Visit>

@@ -1,5 +1,5 @@
-// What casting to a number format does to values whose exponents were counted: the shares lost at any scale,
-// and the scale that loses least.
+// Predicts what casting to a number format does to values whose exponents were counted: the shares lost at
+// any scale, and the scale that loses least.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class ULP_API FormatRange {
   /// The largest number and the first that overflow are in (2^top_exponent, 2^(top_exponent + 1)].
   int top_exponent() const { return top_exponent_; }
 
-  /// What happens to the counted values times 2^exponent.
+  /// Computes what becomes of the counted values times 2^exponent.
   Shares shares(const kernels::ExponentStats& stats, int exponent = 0) const;
 
   /// Binades between amax * 2^exponent and the largest finite number: log2(max / amax) - exponent. Infinite

@@ -38,7 +38,7 @@ class FieldVisitor;
 
 namespace ulp::amp {
 
-/// What is looked at, and how often.
+/// Options of a watch: what it looks at, and how often.
 struct ULP_API WatchOptions {
   std::string format = "fp16";  ///< the number format that values are held against
   int64_t every = 32;           ///< steps from one sampled step to the next; the first step is sampled

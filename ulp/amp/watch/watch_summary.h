@@ -1,4 +1,4 @@
-// What NumericsWatch has seen: plain results, for printing and for reports.
+// The results of a NumericsWatch, for printing and for reports.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -111,7 +111,7 @@ struct SkippedStep {
   std::string cause = {};  ///< "gradient of fc.weight: inf at [3, 7]; 2 of 9 gradients are not finite"
 };
 
-/// What a watch has seen so far.
+/// Everything that a watch has seen so far.
 struct WatchSummary {
   explicit WatchSummary(const FormatRange& range) : range(range) {}
 

@@ -7,7 +7,7 @@
 
 namespace ulp::distill {
 
-/// What is compared.
+/// The values that are compared.
 enum class MseOf : uint8_t {
   features,  ///< "mse": any shape (N, ...); the caller's adapter makes them one
   logits,    ///< "logits": (N, C) or (N, T, C), which no adapter may change

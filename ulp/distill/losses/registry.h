@@ -19,7 +19,7 @@
 
 namespace ulp::distill {
 
-/// What a loss is called and takes.
+/// The name of a loss and its options.
 struct LossEntry {
   std::string name;
   std::string help;     ///< one line, without a full stop

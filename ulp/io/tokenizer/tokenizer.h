@@ -41,7 +41,7 @@ class ULP_API Tokenizer {
   /// Reads a tokenizer.json. Throws FileError for a file that is missing, damaged, larger than its limits, or holds parts that are not
   /// known here, naming them.
   static Tokenizer load(const std::filesystem::path& path);
-  /// The same from memory; `source` stands for the file in messages.
+  /// Reads a tokenizer from memory; `source` stands for the file in messages.
   static Tokenizer from_json(std::string_view text, const std::string& source = "tokenizer.json");
 
   /// The text that it was made from.
@@ -65,7 +65,8 @@ class ULP_API Tokenizer {
   std::optional<int64_t> id_of(std::string_view token) const;
   /// As it stands in the vocabulary: "##ing", "Ġthe".
   std::optional<std::string> token_of(int64_t id) const;
-  /// What short texts are filled up with: the pad_id of the file's padding, else [PAD], <pad> or <|endoftext|>.
+  /// The token that fills up short texts: the pad_id of the file's padding, else [PAD], <pad> or
+  /// <|endoftext|>.
   std::optional<int64_t> padding() const;
 
  private:

@@ -32,7 +32,7 @@ struct ULP_API TokenizerTraining {
 /// [CLS] text [SEP]; byte_level_bpe has <|endoftext|>, id 0, and all bytes, so that it knows every text. The same text gives the same
 /// tokenizer. Throws Error for a text that is no UTF-8 or has no word, and for options out of range.
 ULP_API Tokenizer train_tokenizer(std::string_view text, const TokenizerTraining& options = {});
-/// The same of a file. Throws FileError for one that is missing or no text in UTF-8.
+/// Trains on a file. Throws FileError for one that is missing or no text in UTF-8.
 ULP_API Tokenizer train_tokenizer_on(const std::filesystem::path& path,
                                      const TokenizerTraining& options = {});
 

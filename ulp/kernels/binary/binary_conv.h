@@ -15,7 +15,7 @@ namespace ulp::kernels {
 /// Channels of a window, those that fill its last bytes among them: twice their number stays in int32.
 inline constexpr int64_t kMostBinaryWindow = (int64_t{1} << 30) - 8;
 
-/// What lies around the image.
+/// The padding around the image.
 enum class BinaryPadding : uint8_t {
   one,  ///< pixels of +1
   zero  ///< pixels that add nothing
@@ -49,9 +49,9 @@ struct BinaryConvWeights {
 ULP_API std::unique_ptr<Conv> make_binary_conv(const BinaryConvConfig& config,
                                                const BinaryConvWeights& weights, Isa isa);
 
-/// The same layer by 8-bit products (make_conv()), which takes eight times the memory for its weights and unpacks its input as
-/// it runs: for machines that multiply bytes faster than they count bits. The same bits. Null for windows of more than
-/// 2^24 channels.
+/// Makes the layer of 8-bit products (make_conv()), which takes eight times the memory for its weights and
+/// unpacks its input as it runs: for machines that multiply bytes faster than they count bits. The same bits.
+/// Null for windows of more than 2^24 channels.
 ULP_API std::unique_ptr<Conv> make_binary_as_bytes(const BinaryConvConfig& config,
                                                    const BinaryConvWeights& weights, Isa isa);
 

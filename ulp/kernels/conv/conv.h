@@ -51,7 +51,7 @@ struct ConvWeights {
   const int32_t* bias_i32 = nullptr;  ///< u8: scale input_q.scale * scale[c], zero point 0; may be null
 };
 
-/// What a run touches of a layer's products and of its bytes of weights, in [0, 1].
+/// The share of a layer's products and of its bytes of weights that a run touches, in [0, 1].
 struct Density {
   double products = 1, bytes = 1;
 };

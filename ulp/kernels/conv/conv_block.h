@@ -26,7 +26,8 @@ struct BlockLayer {
 /// Null where the layers are not so, and where a kernel for `isa` does not run by rows. Throws ulp::Error as make_conv() does.
 ULP_API std::unique_ptr<Conv> make_conv_block(std::span<const BlockLayer> layers, Isa isa);
 
-/// The same layers one by one, each over all images: what a block is measured against. Throws ulp::Error as make_conv() does.
+/// Makes the layers one by one, each over all images: what a block is measured against. Throws ulp::Error as
+/// make_conv() does.
 ULP_API std::unique_ptr<Conv> make_layers_apart(std::span<const BlockLayer> layers, Isa isa);
 
 }  // namespace ulp::kernels

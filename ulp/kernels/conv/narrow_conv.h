@@ -12,10 +12,11 @@ namespace ulp::kernels {
 /// layers of other numbers. Throws where make_conv() does.
 ULP_API std::unique_ptr<Conv> make_narrow_conv(const ConvConfig& config, const ConvWeights& weights, Isa isa);
 
-/// What rounding to bf16 adds to a layer: the root mean square of what changes in a sum of products, by that of the sum, for
-/// inputs that are independent of each other and have mean 0, whatever their scale; of the output channel where it is largest.
-/// With weights w it is sqrt(sum (bf16(w) - w)^2 / sum w^2 + d^2), where d = 2^-8 / sqrt(7) = 0.15 % is that of the inputs: a rounding of
-/// half a unit of 2^-7 at most, of numbers whose mantissas are spread evenly over [1, 2). Infinite where a weight becomes infinite or is no
+/// The error that rounding to bf16 adds to a layer: the root mean square of the change of a sum of products,
+/// by that of the sum, for inputs that are independent of each other and have mean 0, whatever their scale;
+/// of the output channel where it is largest. With weights w it is sqrt(sum (bf16(w) - w)^2 / sum w^2 + d^2),
+/// where d = 2^-8 / sqrt(7) = 0.15 % is that of the inputs: a rounding of half a unit of 2^-7 at most, of
+/// numbers whose mantissas are spread evenly over [1, 2). Infinite where a weight becomes infinite or is no
 /// number. Expects a layer that make_narrow_conv() takes.
 ULP_API double narrow_error(const ConvConfig& config, const ConvWeights& weights);
 

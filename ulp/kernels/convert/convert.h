@@ -30,14 +30,14 @@ struct ArrayCast {
 /// for an overflow rule that the format cannot express.
 ULP_API void encode(const formats::Format& format, const float* x, uint8_t* y, int64_t n,
                     const ArrayCast& cast, Isa isa, const Parallel& parallel);
-/// The same for formats of 9 to 16 bits.
+/// Converts for formats of 9 to 16 bits.
 ULP_API void encode(const formats::Format& format, const float* x, uint16_t* y, int64_t n,
                     const ArrayCast& cast, Isa isa, const Parallel& parallel);
 
 /// Values of codes; bits above the format's are ignored. Errors as encode's.
 ULP_API void decode(const formats::Format& format, const uint8_t* x, float* y, int64_t n, Isa isa,
                     const Parallel& parallel);
-/// The same for formats of 9 to 16 bits.
+/// Converts for formats of 9 to 16 bits.
 ULP_API void decode(const formats::Format& format, const uint16_t* x, float* y, int64_t n, Isa isa,
                     const Parallel& parallel);
 

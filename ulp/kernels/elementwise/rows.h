@@ -16,7 +16,7 @@ struct RowOps;
 /// The table of an instruction set.
 const RowOps& row_ops(Isa isa);
 
-/// What a layer norm reads and writes.
+/// The inputs and outputs of a layer norm.
 struct LayerNormShape {
   int64_t columns = 1;          ///< of a row
   ElementFormat input, output;  ///< computed in f32 whatever they are

@@ -10,7 +10,7 @@
 
 namespace ulp::kernels {
 
-/// What a buffer holds: f32, bf16, or u8 codes of a quantizer.
+/// The elements of a buffer: f32, bf16, or u8 codes of a quantizer.
 struct ElementFormat {
   DataType type = DataType::f32;
   Affine affine = {};  ///< of u8

@@ -11,9 +11,9 @@
 namespace ulp {
 namespace kernels {
 
-/// What stands at a place between pixels.
+/// The interpolation between pixels.
 enum class GridMode : uint8_t { bilinear, nearest, bicubic };
-/// What stands beyond the edge: zeros, the edge, or the image mirrored.
+/// The padding beyond the edge: zeros, the edge, or the image mirrored.
 enum class GridBorder : uint8_t { zeros, border, reflection };
 
 /// The images and the grid of one call.

@@ -37,7 +37,7 @@ ULP_API ResizeAxis nearest_axis(int64_t in, int64_t out, float step = 0, bool ex
 /// The source of output i is i (in - 1) / (out - 1) with `align_corners`, else max((i + 0.5) step - 0.5, 0), as
 /// aten::upsample_bilinear2d.
 ULP_API ResizeAxis bilinear_axis(int64_t in, int64_t out, bool align_corners, float step = 0);
-/// The same without the maximum; the weights are those of the cubic convolution of Keys 1981 with a = -0.75, and
+/// Makes a cubic axis; the weights are those of the cubic convolution of Keys 1981 with a = -0.75, and
 /// elements beyond the edge are the edge, as aten::upsample_bicubic2d.
 ULP_API CubicAxis cubic_axis(int64_t in, int64_t out, bool align_corners, float step = 0);
 
@@ -47,12 +47,12 @@ ULP_API void resize_nearest(int64_t element_size, const ResizeAxis& rows, const 
                             int64_t batch, int64_t channels, const void* x, void* y,
                             const Parallel& parallel);
 
-/// The same with interpolation: first along the columns, then along the rows, in f32. f32; bf16, rounded
+/// Resizes with interpolation: first along the columns, then along the rows, in f32. f32; bf16, rounded
 /// once; or u8 codes, whose quantizer stays, rounded half to even. Not in place.
 ULP_API void resize_bilinear(DataType type, const ResizeAxis& rows, const ResizeAxis& columns, int64_t batch,
                              int64_t channels, const void* x, void* y, const Parallel& parallel);
 
-/// The same with four elements of four rows each. f32; or bf16, rounded once. Not in place.
+/// Resizes with four elements of four rows each. f32; or bf16, rounded once. Not in place.
 ULP_API void resize_bicubic(DataType type, const CubicAxis& rows, const CubicAxis& columns, int64_t batch,
                             int64_t channels, const void* x, void* y, const Parallel& parallel);
 

@@ -18,7 +18,7 @@ struct GatherDimension {
   int64_t source = 0, ids = 0;
 };
 
-/// What a gather reads beside its dimensions.
+/// The source of a gather beside its dimensions.
 struct GatherSource {
   int64_t element_size = 4;  ///< bytes
   int64_t item = 0;          ///< elements of the source for each item; 0: all items read one table

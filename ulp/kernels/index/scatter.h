@@ -14,8 +14,8 @@
 namespace ulp {
 namespace kernels {
 
-/// What becomes of the element that is there: the last one written stands, all are added to it or multiplied
-/// with it, or the largest or smallest of all stands; a NaN is both.
+/// The reduction with the element that is there: the last one written stands, all are added to it or
+/// multiplied with it, or the largest or smallest of all stands; a NaN is both.
 enum class ScatterMode : uint8_t { replace, add, multiply, max, min };
 
 /// One dimension of the ids, which are dense, and how far apart its elements are in the result; 0 along the

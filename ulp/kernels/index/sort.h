@@ -10,7 +10,7 @@
 
 namespace ulp::kernels {
 
-/// What is sorted, and what leaves.
+/// The sizes of a sort and of its results.
 struct SortShape {
   DataType type = DataType::f32;  ///< f32, bf16 or u8
   int64_t size = 1;               ///< elements in a line, at most 2^32

@@ -38,7 +38,7 @@ ULP_API Isa isa_from_string(const std::string& name);
 ULP_API Isa best_isa();
 /// Every family this machine can run, best first, portable last; amx_emulated where AVX-512 is present.
 ULP_API std::vector<Isa> available_isas();
-/// What selected_isa() does with the value of ULP_ISA (null or empty: not set).
+/// Chooses by the value of ULP_ISA, as selected_isa() does (null or empty: not set).
 ULP_API Isa choose_isa(const char* forced);
 /// ULP_ISA if set (an error if this machine cannot run it), else best_isa(). Read once per process.
 ULP_API Isa selected_isa();
@@ -46,7 +46,7 @@ ULP_API Isa selected_isa();
 /// True on AMD's family 1Ah (Zen 5) with AVX-512, whatever ULP_ISA says: its units are 512 bits wide.
 ULP_API bool is_amd_family_1a();
 
-/// What the processor calls itself, and its family, model and stepping as CPUID has them:
+/// The name of the processor, and its family, model and stepping as CPUID has them:
 /// "Intel(R) Xeon(R) Gold 6430 (806f8)". Printable ASCII. The first part is empty on one without a name. Arm processors
 /// have none: "Arm (413fd0c1)", with the register MIDR_EL1, or "Arm" alone where the system keeps it to itself.
 ULP_API std::string processor_name();

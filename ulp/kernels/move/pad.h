@@ -13,7 +13,7 @@
 namespace ulp {
 namespace kernels {
 
-/// What stands beyond the edge: a number, the elements mirrored at the edge, the edge itself, or the elements
+/// The padding beyond the edge: a number, the elements mirrored at the edge, the edge itself, or the elements
 /// from the other end.
 enum class PadMode : uint8_t { constant, reflect, replicate, circular };
 

@@ -7,8 +7,8 @@
 
 namespace ulp::kernels {
 
-/// What is multiplied. A multiplication and its addition count as two operations, of bits an exclusive or and
-/// its count.
+/// The type that is multiplied. A multiplication and its addition count as two operations, of bits an
+/// exclusive or and its count.
 enum class MathType : uint8_t { f32, bf16, int8, binary };
 /// How many there are.
 inline constexpr int kMathTypeCount = 4;

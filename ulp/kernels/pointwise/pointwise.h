@@ -16,6 +16,7 @@
 
 namespace ulp::kernels {
 
+/// The most dimensions that the output of a program may have.
 inline constexpr int kPointwiseDims = 8;
 
 /// One function of a program. Operands are registers: first the inputs, then the literals, then the results of the
@@ -58,7 +59,7 @@ class ULP_API Pointwise {
   void run(std::span<const void* const> inputs, void* output, int64_t first_size,
            const Parallel& parallel) const;
 
-  /// What computes: "table" where one u8 input alone decides a u8 result, else "blocks".
+  /// How it computes: "table" where one u8 input alone decides a u8 result, else "blocks".
   const char* kind() const { return table_.empty() ? "blocks" : "table"; }
 
  private:

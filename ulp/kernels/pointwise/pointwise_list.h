@@ -1,4 +1,4 @@
-// What a pointwise program can do with numbers: the one table. Words of engine files, numbers of operands, checks
+// The table of the functions of pointwise programs. Words of engine files, numbers of operands, checks
 // and kernels follow from it; a new function is one line. Plain data: files compiled for one instruction set
 // include it.
 #pragma once
@@ -78,11 +78,14 @@ inline constexpr int kPointwiseOperands[] = {ULP_POINTWISE(ULP_OPERANDS)};
 /// How many rows there are.
 inline constexpr int kPointwiseCount = sizeof(kPointwiseOperands) / sizeof(kPointwiseOperands[0]);
 
-/// The most that a program may have.
+/// The most inputs that a program may have.
 inline constexpr int kMaxPointwiseInputs = 8;
+/// The most literals that a program may have.
 inline constexpr int kMaxPointwiseLiterals = 12;
+/// The most functions that a program may have.
 inline constexpr int kMaxPointwiseSteps = 24;
 
+/// How many operands a function takes.
 constexpr int operand_count(PointwiseOp op) {
   return kPointwiseOperands[static_cast<int>(op)];
 }

@@ -15,7 +15,7 @@
 namespace ulp {
 namespace kernels {
 
-/// What is computed. The norms are those of order 1, 2 and infinity; argmax and argmin give the first index
+/// The reduction. The norms are those of order 1, 2 and infinity; argmax and argmin give the first index
 /// as a number; any and all give 1 or 0.
 enum class ReduceKind : uint8_t {
   sum,

@@ -11,7 +11,8 @@
 
 namespace ulp::kernels {
 
-/// What stays the same from run to run. A row of q, k, v and y holds `heads` runs of `depth` numbers.
+/// The sizes that stay the same from run to run. A row of q, k, v and y holds `heads` runs of `depth`
+/// numbers.
 struct AttentionShape {
   int64_t heads = 1, depth = 1;
   int64_t queries = 1, keys = 1;  ///< rows of one item
@@ -19,7 +20,8 @@ struct AttentionShape {
   bool causal = false;            ///< query i sees the keys 0 to earlier + i only
   int64_t earlier = 0;            ///< keys before the first query's own
   int64_t item_keys = 0;          ///< rows from item to item of k and v; 0: as many as keys
-  /// Of q, k and v: one type, and scales of their own. Computed in f32, or see attention_in_bf16() and _in_codes().
+  /// The formats of q, k and v: one type, and scales of their own. Computed in f32, or see
+  /// attention_in_bf16() and _in_codes().
   ElementFormat query = {}, key = {}, value = {};
   ElementFormat output = {};
 };

@@ -11,7 +11,7 @@
 
 namespace ulp::kernels {
 
-/// What there is to leave out of a layer's weights.
+/// The zeros that can be left out of a layer's weights.
 struct ZeroCount {
   int64_t weights = 0, nonzero = 0;
   int64_t blocks = 0, kept = 0;  ///< blocks of the layer's element type, those at the edges among them

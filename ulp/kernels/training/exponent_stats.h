@@ -17,7 +17,7 @@
 
 namespace ulp::kernels {
 
-/// What one pass found; merge() joins the passes over several buffers.
+/// The result of one pass; merge() joins the passes over several buffers.
 struct ULP_API ExponentStats {
   static constexpr int kLowest = -150;  ///< exponent of the first binade: (2^-150, 2^-149] and all below
   static constexpr int kBinades = 278;  ///< the last is (2^127, 2^128] and all finite numbers above
@@ -37,7 +37,8 @@ struct ULP_API ExponentStats {
   int64_t nonzero() const;  ///< finite and not zero: what the binades hold
   int64_t total() const { return zeros + nonfinite() + nonzero(); }
   void merge(const ExponentStats& other);
-  /// The same values times 2^exponent: the binades move; what leaves the table stays in its end binades.
+  /// The counts of the values times 2^exponent: the binades move; what leaves the table stays in its end
+  /// binades.
   ExponentStats scaled(int exponent) const;
   bool operator==(const ExponentStats&) const = default;
 };

@@ -37,7 +37,7 @@ struct Gpu {
 /// cannot say what GPUs there are.
 ULP_API std::vector<Gpu> nvidia_gpus(const std::string& library = "libnvidia-ml.so.1");
 
-/// What a GPU or a slice of it reaches at most, computed and not measured.
+/// The computed peak of a GPU or of a slice of it.
 struct GpuPeak {
   double operations = 0;  ///< a second, products of fp16 with sums in fp32 on tensor cores, dense
   double bandwidth = 0;   ///< bytes/s

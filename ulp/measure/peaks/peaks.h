@@ -1,4 +1,4 @@
-// What this machine reaches at most, measured: products of each kind of number by its instruction sets, and
+// Measures the peaks of this machine: products of each kind of number by its instruction sets, and
 // the bandwidth of its memory and caches.
 #pragma once
 
@@ -42,7 +42,7 @@ struct ULP_API MemoryPeak {
   double best() const;
 };
 
-/// Of all threads together.
+/// The peaks of all threads together.
 struct ULP_API Peaks {
   int threads = 1;
   std::string isa = {};                 ///< the family of kernels

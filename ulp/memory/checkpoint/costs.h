@@ -1,4 +1,4 @@
-// What the calls of a graph cost, measured.
+// Measures what the calls of a graph cost.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -27,7 +27,7 @@ using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<a
 ULP_API std::vector<at::Tensor> checkpoint(const TensorFunction& function,
                                            const std::vector<at::Tensor>& inputs);
 
-/// The same for one tensor to one tensor.
+/// Checkpoints a function of one tensor that gives one tensor.
 ///
 ///   y = ulp::memory::checkpoint([&](const torch::Tensor& x) { return block->forward(x); }, x);
 template <std::invocable<const at::Tensor&> Function>

@@ -27,22 +27,22 @@ struct Segment {
   std::vector<const graph::Node*> kept_inner = {};
 };
 
-/// What is computed again. Segments do not overlap; one may lie inside another: its values are then computed
-/// from those of the outer one.
+/// The segments that are recomputed. Segments do not overlap; one may lie inside another: its values are then
+/// computed from those of the outer one.
 struct CheckpointPlan {
   std::vector<Segment> segments;
   /// How all that stays for the backward pass is kept, in segments and outside of them.
   SavedOptions saved = {};
   /// Formats of single values, in the place of saved.format.
   std::unordered_map<const graph::Value*, SavedFormat> formats = {};
-  /// What the next stochastic rounding draws is a function of saved.seed and this number, which counts on.
+  /// The next stochastic rounding draws a function of saved.seed and this number, which counts on.
   /// Who sets it to
   /// a number of the step's own before each step makes steps that depend on nothing before them. Null: nobody
   /// does.
   std::shared_ptr<std::atomic<uint64_t>> draws = {};
 };
 
-/// What a call costs in one training step.
+/// The cost of a call in one training step.
 struct NodeCost {
   double seconds = 0;  ///< of its forward
   /// Until it has what `inner_bytes` counts; 0 where that is made before the work begins (a cast of an
@@ -53,7 +53,7 @@ struct NodeCost {
   std::vector<const graph::Value*> saved = {};
 };
 
-/// What a training step costs, call by call and value by value. Calls and values without an entry cost
+/// The cost of a training step, call by call and value by value. Calls and values without an entry cost
 /// nothing.
 struct Costs {
   std::unordered_map<const graph::Node*, NodeCost> nodes;

@@ -1,4 +1,4 @@
-// What a training run will need of memory, and when.
+// The predicted memory of a training run over time.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct RunSize {
   bool operator==(const RunSize&) const = default;
 };
 
-/// What lives at some moment.
+/// The bytes that are alive at some moment.
 struct TimelinePoint {
   int64_t time = 0;  ///< allocations since the start
   Phase phase = Phase::setup;
@@ -37,7 +37,7 @@ struct Prediction {
   int64_t at(Category category) const { return at_peak.bytes[static_cast<size_t>(category)]; }
 };
 
-/// What a recording holds, moment by moment. The timeline has about so many points: the highest of each
+/// Summarizes a recording moment by moment. The timeline has about so many points: the highest of each
 /// stretch.
 ULP_API Prediction summarize(const Recording& recording, RunSize size, size_t points = 400);
 

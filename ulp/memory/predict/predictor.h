@@ -19,11 +19,11 @@ using Probe = std::function<Recording(RunSize size)>;
 
 /// Which runs are made.
 struct PredictorOptions {
-  /// Of the runs, growing, two or more: between and beyond neighbours sizes follow a line. Twice the last,
-  /// and four times, are tried where an op works in another way below.
+  /// Batches of the runs, growing, two or more: between and beyond neighbours sizes follow a line. Twice the
+  /// last, and four times, are tried where an op works in another way below.
   std::vector<int64_t> batches = {1, 2, 4, 8};
-  /// Of texts: three for any length (memory is quadratic in it), one where the length is fixed, {0} where
-  /// there is none.
+  /// Lengths of texts: three for any length (memory is quadratic in it), one where the length is fixed, {0}
+  /// where there is none.
   std::vector<int64_t> lengths = {0};
   /// One more run, of another size: what it needs beyond its prediction is added to every one.
   bool check = true;

@@ -37,7 +37,7 @@ class ULP_API MemoryRecorder {
   /// Whose parameters and gradients are told apart from other memory; it must live until finish(). Storages
   /// of the model that are older than the recorder count as made now.
   void watch(torch::nn::Module& model);
-  /// What happens from here on.
+  /// Begins a phase.
   void enter(Phase phase);
   /// Ends the recording, before anything is given back. The recorder sees nothing more.
   Recording finish();

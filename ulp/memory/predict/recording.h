@@ -1,5 +1,5 @@
-// What a training run did with memory: every storage with its size, its life, who asked for it and what it
-// was for.
+// A recording of the memory of a training run: every storage with its size, its life, who asked for it and
+// what it was for.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace ulp::memory {
 
-/// What a run is doing.
+/// The phase of a run.
 enum class Phase : uint8_t {
   setup,     ///< making the model and its optimizer
   data,      ///< bringing a batch
@@ -25,7 +25,7 @@ enum class Phase : uint8_t {
   after      ///< what follows the steps: evaluation
 };
 
-/// What a storage is for.
+/// The purpose of a storage.
 enum class Category : uint8_t {
   parameters,   ///< and buffers
   gradients,    ///< of parameters
@@ -65,7 +65,7 @@ struct Life {
   bool within_run() const { return end && end->run == begin.run; }
 };
 
-/// What a program did with memory. It is divided into runs: one an op, one what happens between two ops, so
+/// The memory events of a program. It is divided into runs: one an op, one what happens between two ops, so
 /// that a program has the same runs at every size.
 struct ULP_API Recording {
   std::vector<Place> places = {};

@@ -20,7 +20,7 @@ enum class SavedFormat : uint8_t { exact, bf16, int8, int4 };
 /// Where they are kept. On a file or on the host they do not count as memory of the device.
 enum class SavedPlace : uint8_t { memory, host, file };
 
-/// What is done with tensors that stay.
+/// Options for the tensors that stay until the backward pass.
 struct ULP_API SavedOptions {
   SavedFormat format = SavedFormat::exact;
   /// One bit an element where the backward asks no more: which results of a ReLU are positive, what a dropout
@@ -28,7 +28,7 @@ struct ULP_API SavedOptions {
   bool masks = false;
   int64_t group = 256;  ///< int8, int4: neighbours in memory that share a scale; a multiple of 64
   SavedPlace place = SavedPlace::memory;
-  /// Of the file, which has no name and is gone with the process. Empty: that of temporary files.
+  /// The folder of the file, which has no name and is gone with the process. Empty: that of temporary files.
   std::string folder = {};
   int64_t smallest = 4096;  ///< bytes; smaller tensors stay as they are
   uint64_t seed = 1;        ///< of stochastic rounding; the random state of the process is not touched

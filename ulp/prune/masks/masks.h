@@ -39,7 +39,8 @@ using NewMasks = std::vector<std::pair<std::string, at::Tensor>>;
 /// and for a mask of another shape or type.
 ULP_API void set_mask(graph::GraphModule& module, const std::string& parameter, const at::Tensor& keep,
                       bool dense_gradient = false);
-/// The same of several: all or none. Throws ulp::Error for a parameter that is given twice, also by two of its names.
+/// Sets several masks, all or none. Throws ulp::Error for a parameter that is given twice, also by two of its
+/// names.
 ULP_API void set_masks(graph::GraphModule& module, const NewMasks& masks, bool dense_gradient = false);
 
 /// Masks of ones for those of the parameters that have none, so that the module's buffers stay the same while masks are drawn. Throws

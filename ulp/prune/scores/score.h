@@ -1,4 +1,4 @@
-// What makes a weight worth keeping: the registry of scores, and those that are computed from a model at once.
+// Importance scores of weights: their registry, and those that are computed from a model at once.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,7 +39,7 @@ enum class ScoreSource : uint8_t {
 };
 ULP_API ScoreSource source_of(Score score);
 
-/// What scores are computed from besides the weights.
+/// Inputs of scores besides the weights.
 struct ScoreInputs {
   /// The loss of batch i: a scalar that depends on the module's parameters by autograd. GraSP's authors
   /// divide the logits by 200 in it.

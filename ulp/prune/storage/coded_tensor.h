@@ -28,7 +28,7 @@
 
 namespace ulp::prune {
 
-/// What encode_tensor() may choose from.
+/// The encodings that encode_tensor() may choose from.
 struct ULP_API CodeOptions {
   EntropyCoder coder = EntropyCoder::smallest;
   std::optional<Positions> positions = std::nullopt;  ///< the smallest unless given
@@ -55,9 +55,9 @@ struct DecodedTensor {
   TensorAccount account;
 };
 
-/// What encode_tensor() took, bit for bit. Throws FileError for bytes that are no coded tensor, and for a
-/// tensor of more than `most_bytes`: few bytes may stand for many zeros. Takes some ten times the tensor's
-/// memory at most.
+/// Decodes what encode_tensor() took, bit for bit. Throws FileError for bytes that are no coded tensor, and
+/// for a tensor of more than `most_bytes`: few bytes may stand for many zeros. Takes some ten times the
+/// tensor's memory at most.
 ULP_API DecodedTensor decode_tensor(std::span<const std::byte> bytes, uint64_t most_bytes);
 
 /// The account that decode_tensor() gives, without decoding: whatever the tensor's size, it takes no memory.

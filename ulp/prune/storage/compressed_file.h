@@ -31,7 +31,7 @@ namespace ulp::prune {
 /// Tensors by name, in some order: what ulp::io::named_state() gives and assign_state() takes.
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-/// What a compressed file holds.
+/// The contents of a compressed file.
 struct ULP_API CompressedFile {
   NamedTensors tensors;  ///< dense, on the CPU; names that were one tensor when saved are one again
   std::map<std::string, std::string> metadata;  ///< what the user stored beside
@@ -48,7 +48,7 @@ struct ULP_API CompressedFile {
 ULP_API Accounting save_compressed(const std::filesystem::path& path, const NamedTensors& tensors,
                                    const CodeOptions& options = {},
                                    const std::map<std::string, std::string>& metadata = {});
-/// The same for the parameters and buffers of a module.
+/// Saves the parameters and buffers of a module.
 ULP_API Accounting save_compressed(const std::filesystem::path& path, const torch::nn::Module& model,
                                    const CodeOptions& options = {},
                                    const std::map<std::string, std::string>& metadata = {});

@@ -20,7 +20,7 @@
 
 namespace ulp::prune {
 
-/// What is other for some layers.
+/// Settings of some layers that differ from those of all.
 struct ULP_API LayerCompression {
   std::string layer;  ///< path of a module or name of a parameter; '*' matches any run of characters
   std::optional<double> amount;  ///< share of the weights that is pruned, in [0, 1)
@@ -65,7 +65,7 @@ struct ULP_API DeepCompression {
   bool operator==(const DeepCompression&) const = default;
 };
 
-/// What deep_compress() made.
+/// The result of deep_compress().
 struct CompressedModel {
   std::shared_ptr<graph::GraphModule> module;  ///< plain weights again, as load_compressed() gives them
   Accounting accounting;                       ///< of the file

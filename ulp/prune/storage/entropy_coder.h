@@ -5,7 +5,7 @@
 
 namespace ulp::prune {
 
-/// What may be tried for each stream of codes; the smallest is taken, the simplest of equals.
+/// The coders that are tried for each stream of codes; the smallest result is taken, the simplest of equals.
 enum class EntropyCoder : uint8_t { none, huffman, smallest };
 
 }  // namespace ulp::prune

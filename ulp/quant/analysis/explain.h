@@ -1,4 +1,4 @@
-// What becomes of a small matrix under a scheme, step by step: range, parameters, codes, values, errors.
+// Quantizes a small matrix step by step: range, parameters, codes, values, errors.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// What quantizing each layer alone costs the model: to find the few that are better left in float.
+// Measures what quantizing each layer alone costs the model, to find the few that are better left in float.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace ulp::quant {
 
-/// What is asked of the model for each layer.
+/// Options of the measurement for each layer.
 struct SensitivityOptions {
   /// How good a model is (accuracy in per cent, higher is better); asked once for the float model and once
   /// for each layer. May be empty.
@@ -30,7 +30,7 @@ struct LayerSensitivity {
   std::optional<double> score;
 };
 
-/// What quantizing each layer alone costs.
+/// The cost of quantizing each layer alone.
 struct Sensitivity {
   std::vector<LayerSensitivity> layers;  ///< worst first: lowest SQNR of the model's result
   std::optional<double> float_score;

@@ -1,4 +1,4 @@
-// What a binary network computes with: which gradient its signs have, which factors its layers, which layers are
+// Options of binary networks: the gradient of the signs, the factors of the layers, which layers are
 // binary.
 #pragma once
 
@@ -22,7 +22,7 @@ enum class BinaryScale : uint8_t {
   separable  ///< learned, a[o] b[h] c[w]
 };
 
-/// What stands outside of an image of signs, which has no zero.
+/// The padding of an image of signs, which has no zero.
 enum class BinaryPadding : uint8_t {
   one,  ///< pixels of +1, which cost nothing when inferring
   zero  ///< pixels that add nothing

@@ -1,4 +1,4 @@
-// What watches a tensor during calibration and then knows its quantization parameters.
+// Observers watch a tensor during calibration and then choose its quantization parameters.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class ULP_API Observer : public libtorch::TensorModule {
   void merge(const Observer& other);
 
   bool seen() const;  ///< a finite value, at least one
-  /// What messages say was got where nothing was seen(): "none", or "only 3 NaN and 2 infinite values".
+  /// Words for messages where nothing was seen(): "none", or "only 3 NaN and 2 infinite values".
   std::string why_unseen() const;
   int64_t nan_count() const;
   int64_t inf_count() const;

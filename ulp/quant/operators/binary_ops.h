@@ -17,7 +17,7 @@
 
 namespace ulp::quant {
 
-/// What stands for the derivative of the sign, which is 0 almost everywhere.
+/// The stand-in for the derivative of the sign, which is 0 almost everywhere.
 enum class SignGradient : uint8_t {
   clipped,  ///< 1 where |x| <= 1, else 0: that of hardtanh (Hubara et al. 2016)
   approx,   ///< 2 - 2 |x| where |x| <= 1, else 0: ApproxSign (Liu et al. 2018, "Bi-Real net")

@@ -37,7 +37,7 @@ enum class BatchNormFolding : uint8_t {
   exact
 };
 
-/// What is trained besides the model.
+/// The quantization parameters that are trained besides the model.
 enum class LearnedParameters : uint8_t {
   none,                 ///< scales and zero points come from observers
   scale,                ///< LSQ: scales are parameters, started by the first batch
@@ -47,9 +47,9 @@ enum class LearnedParameters : uint8_t {
 /// Whose gradients learned parameters have. Values are the same, but for infinities.
 enum class LearnedGradients : uint8_t {
   forward,  ///< of the codes of the forward pass: ulp::fake_quantize_learned
-  /// Of LibTorch's _fake_quantize_learnable_per_tensor_affine and per_channel_affine, bit for bit. Their
-  /// backward pass finds the codes anew and adds the zero point before rounding, so that ties, and values half
-  /// a step outside the range, may count on the other side; sums are in fp32.
+  /// Gradients of LibTorch's _fake_quantize_learnable_per_tensor_affine and per_channel_affine, bit for bit.
+  /// Their backward pass finds the codes anew and adds the zero point before rounding, so that ties, and
+  /// values half a step outside the range, may count on the other side; sums are in fp32.
   pytorch
 };
 
@@ -114,7 +114,7 @@ class ULP_API QatModule final : public graph::GraphModule {
   bool binary_weights() const;
 
   const Recipe& recipe() const;
-  /// What is quantized, and what not and why.
+  /// Lists what is quantized, and what is not and why.
   const graph::PassReport& report() const;
 
  private:

@@ -34,8 +34,8 @@ struct FloatQParams {
 /// scale = amax / max of the format, at least 2^-126; 1 where amax is 0, infinite or NaN ("current scaling").
 /// `amax`: f32, of scale_shape() or one element without dimension. Throws ulp::Error for a negative amax.
 ULP_API FloatQParams choose_qparams(const at::Tensor& amax, const FloatScheme& scheme);
-/// The same for the largest magnitude in each part of the tensor. Throws ulp::Error for an empty tensor or a
-/// shape without such parts.
+/// Chooses parameters from the largest magnitude in each part of the tensor. Throws ulp::Error for an empty
+/// tensor or a shape without such parts.
 ULP_API FloatQParams qparams_of(const at::Tensor& x, const FloatScheme& scheme);
 
 /// Codes of round(x / scale), one in a byte: uint8 of the shape of x. The division is rounded to float32

@@ -89,8 +89,8 @@ struct ScaleZero {
 /// Bounds must be finite and ordered.
 ULP_API ScaleZero choose_scale_zero(float min, float max, const Scheme& scheme);
 
-/// The same for tensors of bounds (f32): one element, one per channel, or of the granularity's scale_shape().
-/// Throws ulp::Error for a NaN or infinite bound, or a min above its max.
+/// Chooses parameters for tensors of bounds (f32): one element, one per channel, or of the granularity's
+/// scale_shape(). Throws ulp::Error for a NaN or infinite bound, or a min above its max.
 ULP_API QParams choose_qparams(const at::Tensor& min, const at::Tensor& max, const Scheme& scheme);
 
 }  // namespace ulp::quant

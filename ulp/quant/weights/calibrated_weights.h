@@ -33,7 +33,7 @@ using RunBatch = std::function<void(const std::vector<at::Tensor>& inputs)>;
 /// is set, the activations are that later layers need: those of one place in the model.
 using CalibrationData = std::function<void(const RunBatch& run)>;
 
-/// What a method made of one layer.
+/// The error that a method leaves in one layer.
 struct WeightError {
   std::string layer;       ///< its label
   std::string weight;      ///< name of the weight

@@ -39,7 +39,7 @@
 
 namespace ulp::quant {
 
-/// What is quantized as it runs, and how.
+/// The recipe of dynamic quantization.
 struct ULP_API DynamicRecipe {
   static constexpr const char* kType = "ulp.quant.DynamicRecipe";
 
@@ -60,7 +60,7 @@ struct ULP_API DynamicRecipe {
 using DynamicOptions = DynamicRecipe;
 
 struct Recipe;
-/// What a static recipe that says nothing but skip_modules means here. Throws ulp::Error for other fields.
+/// Converts a static recipe that says nothing but skip_modules. Throws ulp::Error for other fields.
 ULP_API DynamicRecipe dynamic_recipe(const Recipe& recipe);
 
 /// A copy of a captured model, in eval mode, whose linear, LSTM and GRU layers with stored weights quantize

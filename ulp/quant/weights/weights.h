@@ -32,7 +32,7 @@
 
 namespace ulp::quant {
 
-/// What decides which code a weight of a linear layer gets.
+/// The method that decides which code a weight of a linear layer gets.
 enum class WeightMethod : uint8_t {
   rtn,   ///< round to nearest: the scale of the group's own range
   gptq,  ///< errors of a column are made up for by the columns behind it (Frantar et al. 2022)
@@ -92,7 +92,7 @@ struct ULP_API WeightOnlyRecipe {
 /// The name of version 0.1.
 using WeightOptions = WeightOnlyRecipe;
 
-/// What a recipe of the backend weight_only says of weights. Throws ulp::Error for another backend, a scheme
+/// Converts a recipe of the backend weight_only. Throws ulp::Error for another backend, a scheme
 /// that is none of those above, and fields that have no meaning here.
 ULP_API WeightOnlyRecipe weight_options(const Recipe& recipe);
 
@@ -108,7 +108,7 @@ ULP_API std::shared_ptr<graph::GraphModule> quantize_weights(
 ULP_API at::Tensor dequantize_weight(const at::Tensor& codes, const at::Tensor& scale,
                                      const std::optional<at::Tensor>& zero_point, int64_t columns,
                                      const std::optional<at::Tensor>& minimum = std::nullopt);
-/// Of the parts of `codes`.
+/// Dequantizes the parts of `codes`.
 ULP_API at::Tensor dequantize_weight(const WeightCodes& codes);
 
 }  // namespace ulp::quant

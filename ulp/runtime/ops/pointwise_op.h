@@ -11,8 +11,9 @@
 
 namespace ulp::runtime {
 
-/// What a function of a pointwise step reads.
+/// An operand of a function of a pointwise step.
 struct PointwiseOperand {
+  /// Where the operand comes from.
   enum class Kind : uint8_t {
     input,     ///< "x0": an input of the step
     constant,  ///< "c0": the constant with this role

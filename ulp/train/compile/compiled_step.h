@@ -51,14 +51,14 @@ class ULP_API CompiledStep {
   /// state has changed.
   float step(const std::vector<at::Tensor>& inputs, const at::Tensor& targets = {},
              const at::Tensor& weights = {});
-  /// The same for a graph of one input.
+  /// Makes one step for a graph of one input.
   float step(const at::Tensor& input, const at::Tensor& targets);
-  /// The same on memory of the caller's, row-major, for a graph of one input of floats; `batch` samples, 1 for a
-  /// graph that was captured without a batch.
+  /// Makes one step on memory of the caller's, row-major, for a graph of one input of floats; `batch`
+  /// samples, 1 for a graph that was captured without a batch.
   float step(const float* input, const float* targets, int64_t batch);
-  /// The same for losses of classes.
+  /// Makes one step for losses of classes.
   float step(const float* input, const int64_t* classes, int64_t batch);
-  /// The same with a weight of each row.
+  /// Makes one step with a weight of each row.
   float step(const float* input, const int64_t* classes, const float* weights, int64_t batch);
   /// And for any inputs: floats or int64, as the graph takes them; `weights` as the loss has them, else null.
   float step(std::span<const void* const> inputs, const void* targets, const float* weights, int64_t batch);
@@ -66,14 +66,14 @@ class ULP_API CompiledStep {
   /// The result of the network as it is now, in the mode in which it was compiled, with the dropout of the next step: `result` holds result_size(batch)
   /// numbers. Allocates as step() does.
   void forward(const float* input, int64_t batch, float* result);
-  /// The same for any inputs.
+  /// Computes the result for any inputs.
   void forward(std::span<const void* const> inputs, int64_t batch, float* result);
   /// How many numbers the result of so many samples has.
   int64_t result_size(int64_t batch) const;
 
-  /// Of the last step.
+  /// The loss of the last step.
   float loss() const;
-  /// What the optimizer did in it; grad_norm is measured with max_norm or check_finite alone.
+  /// The optimizer's part of the last step; grad_norm is measured with max_norm or check_finite alone.
   const amp::FusedStepResult& update() const;
   /// The gradient of a parameter, as the last step left it, before clipping; the tensor stays the same one. Throws Error for a
   /// tensor without one.

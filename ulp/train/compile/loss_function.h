@@ -32,7 +32,7 @@ struct LossFunction {
   static LossFunction bce_logits() { return {Kind::bce_logits}; }
   /// Whether targets are class indices.
   bool takes_classes() const { return kind == Kind::cross_entropy || kind == Kind::weighted_cross_entropy; }
-  /// The same with the sum of the numbers in the place of their mean.
+  /// This loss with the sum of the numbers in the place of their mean.
   LossFunction sum() const { return {kind, false, beta}; }
 };
 
