@@ -1,4 +1,4 @@
-// Errors by their text, for every test.
+// Errors by their text and their code, for every test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,6 +19,18 @@ std::string error_of(const Action& action) {
   }
   ADD_FAILURE() << "expected an ulp::Error, got none";
   return "";
+}
+
+/// The code of the ulp::Error that `action` throws; fails the test when it throws none.
+template <typename Action>
+ErrorCode code_of(const Action& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  ADD_FAILURE() << "expected an ulp::Error, got none";
+  return ErrorCode::failed;
 }
 
 inline bool contains(const std::string& text, const std::string& part) {

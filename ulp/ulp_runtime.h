@@ -33,6 +33,20 @@ typedef enum ulp_status {
   ULP_INTERNAL_ERROR = 5 /**< a defect of the library */
 } ulp_status;
 
+/** What kind of error the last failed call met, more finely than its status: the codes of ulp::ErrorCode. Numbers keep their
+ * meaning; later versions may add some. */
+typedef enum ulp_error_code {
+  ULP_ERROR_FAILED = 0,       /**< none of the kinds below */
+  ULP_ERROR_BAD_ARGUMENT = 1, /**< NULL, a wrong size, an unknown name */
+  ULP_ERROR_BAD_OPTION = 2,   /**< an option, or several that do not go together */
+  ULP_ERROR_BAD_SHAPE = 3, /**< a tensor of other sizes, dimensions or types, or another number of tensors */
+  ULP_ERROR_BAD_FILE = 4,  /**< a file that is missing, damaged, of another kind or of a newer version */
+  ULP_ERROR_UNSUPPORTED_OP = 5,
+  ULP_ERROR_UNAVAILABLE = 6,   /**< what this build or this machine does not have: an instruction set */
+  ULP_ERROR_OUT_OF_MEMORY = 7, /**< a limit of memory, or the system's end of it */
+  ULP_ERROR_INTERRUPTED = 8
+} ulp_error_code;
+
 /** Types of elements. Plans of this version use the first six. */
 typedef enum ulp_dtype {
   ULP_F32 = 0,
@@ -160,6 +174,10 @@ ULP_API const char* ulp_version(void);
 ULP_API const char* ulp_status_name(int32_t status);
 /** What the last call of this thread that failed had to say, in UTF-8; "" where none has. Valid until the next one fails. */
 ULP_API const char* ulp_last_error(void);
+/** The kind of that error, a ulp_error_code; ULP_ERROR_FAILED where no call has failed. */
+ULP_API int32_t ulp_last_error_code(void);
+/** "bad_shape", "out_of_memory", ...; "unknown code" for another number. */
+ULP_API const char* ulp_error_code_name(int32_t code);
 /** Bytes of an element of a ulp_dtype. */
 ULP_API ulp_status ulp_dtype_bytes(int32_t dtype, size_t* bytes);
 /** "f32", "bf16", ...: the word for a ulp_dtype. */

@@ -1,6 +1,8 @@
 // What cannot be lowered is named, all of it at once.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "error_of.h"
 #include "support.h"
 #include "ulp/base/error.h"
@@ -35,6 +37,43 @@ TEST(LowerErrors, NamesEveryNodeOnce) {
   const std::string text = lowering_error(
       [](const at::Tensor& x) { return torch::relu(torch::erfinv(torch::lgamma(x))); }, torch::randn({2, 5}));
   expect_words(text, {"aten::erfinv", "aten::lgamma", "2 nodes"});
+}
+
+TEST(LowerErrors, HasACodeAndThePlaceOfEachKindOfNode) {
+  auto net = std::make_shared<Net>();
+  net->body = [](const at::Tensor& x) { return torch::relu(torch::erfinv(torch::lgamma(torch::erfinv(x)))); };
+  const auto module = captured(net, torch::randn({2, 5}));
+  try {
+    lower(*module);
+    FAIL() << "it was lowered";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unsupported_op);
+    EXPECT_EQ(error.op(), "aten::erfinv");
+    ASSERT_EQ(error.places().size(), 2u) << error.what();
+    EXPECT_EQ(error.places()[1].op, "aten::lgamma");
+    for (const ErrorPlace& place : error.places()) {
+      const auto& nodes = module->graph().nodes();
+      const auto named = [&](const auto& node) { return node->name() == place.node; };
+      const auto node = std::find_if(nodes.begin(), nodes.end(), named);
+      ASSERT_NE(node, nodes.end()) << place.node;
+      EXPECT_EQ((*node)->target(), place.op);
+      EXPECT_SAYS(std::string(error.what()), place.op + " '" + place.node + "'");
+    }
+  }
+}
+
+TEST(LowerErrors, WrongInputsHaveTheCodeOfShapes) {
+  auto net = std::make_shared<Net>();
+  net->body = [](const at::Tensor& x) { return torch::relu(x); };
+  const auto module = captured(net, torch::randn({2, 5}));
+  runtime::Engine engine(lower(*module));
+  for (const auto& wrong : {torch::randn({2, 4}), torch::randn({5})}) {
+    EXPECT_EQ(code_of([&] { module->forward(wrong); }), ErrorCode::bad_shape) << wrong.sizes();
+    EXPECT_EQ(code_of([&] { run_engine(engine, wrong); }), ErrorCode::bad_shape) << wrong.sizes();
+  }
+  EXPECT_EQ(code_of([&] { module->forward_all({}); }), ErrorCode::bad_shape);
+  EXPECT_EQ(code_of([&] { runtime::Engine(lower(*module), {.isa = "none"}); }), ErrorCode::unavailable);
+  EXPECT_EQ(code_of([&] { runtime::Engine(lower(*module), {.error_budget = 2}); }), ErrorCode::bad_option);
 }
 
 TEST(LowerErrors, NamesTheModule) {

@@ -44,7 +44,7 @@ models::Gpt2Config config_of(const exchange::GgufModel& file, const io::NamedTen
   try {
     config.validate();
   } catch (const Error& error) {
-    throw FileError(std::string(error.what()) + " in '" + source + "'");
+    throw FileError(std::string(error.what()) + " in '" + source + "'", error.info());
   }
   return config;
 }

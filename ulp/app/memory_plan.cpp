@@ -124,7 +124,7 @@ std::optional<FieldConflict> MemoryPlan::conflict_with(const train::TrainOptions
 }
 
 void MemoryPlan::validate() const {
-  if (const auto found = conflict()) fail(kMemoryPlanWhere, found->text());
+  if (const auto found = conflict()) fail(ErrorCode::bad_option, kMemoryPlanWhere, found->text());
   if (offload_activations == SavedPlace::file || offload_optimizer == SavedPlace::file)
     const NamelessFile probe(kMemoryPlanWhere, offload_folder);
 }

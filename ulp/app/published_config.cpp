@@ -243,7 +243,7 @@ PublishedConfig read_published_config(const std::filesystem::path& path) {
   try {
     std::visit([](const auto& config) { config.validate(); }, read.network);
   } catch (const Error& error) {
-    throw FileError(std::string(error.what()) + " in '" + path.string() + "'");
+    throw FileError(std::string(error.what()) + " in '" + path.string() + "'", error.info());
   }
   return read;
 }

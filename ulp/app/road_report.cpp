@@ -92,32 +92,52 @@ std::vector<RoadPlace> places_in(const std::string& text, const NamedNodes& name
   return places;
 }
 
-/// What an exception says, in its own words.
+/// What an exception says; empty for none.
+struct RoadRefusal {
+  std::string text = {};
+  std::vector<ErrorPlace> places = {};
+};
+
 template <typename Attempt>
-std::string refusal_of(const Attempt& attempt) {
+RoadRefusal refusal_of(const Attempt& attempt) {
   try {
     attempt();
     return {};
   } catch (const Interrupted&) {
     throw;
+  } catch (const Error& error) {
+    return {error.what(), error.places()};
   } catch (const c10::Error& error) {
-    return report::first_line(error.what_without_backtrace());
+    return {report::first_line(error.what_without_backtrace())};
   } catch (const std::exception& error) {
-    return error.what();
+    return {error.what()};
   }
+}
+
+/// The nodes that stand in the way: those that the error has, else those that its text names.
+std::vector<RoadPlace> stops_of(const RoadRefusal& refusal, const NamedNodes& names) {
+  std::vector<RoadPlace> stops;
+  for (const ErrorPlace& place : refusal.places) {
+    if (place.op.empty()) continue;  // an input, or the result
+    const auto known = names.find(place.node);
+    const RoadPlace stop{place.op, place.node,
+                         place.module.empty() && known != names.end() ? known->second.module : place.module};
+    if (std::ranges::find(stops, stop) == stops.end()) stops.push_back(stop);
+  }
+  return stops.empty() ? places_in(refusal.text, names) : stops;
 }
 
 RoadStep tried(const app::RoadTrial& trial, const app::RoadSetting& setting, const NamedNodes& names) {
   RoadStep step{.goal = trial.goal.name, .what = trial.goal.what, .says = {}, .stops = {}};
-  const std::string refusal = refusal_of([&] {
+  const RoadRefusal refusal = refusal_of([&] {
     app::RoadOutcome outcome = trial.attempt(setting);
     step.says = std::move(outcome.says);
     step.left = std::move(outcome.left);
   });
-  step.works = refusal.empty();
+  step.works = refusal.text.empty();
   if (step.works) return step;
-  step.says = refusal;
-  step.stops = places_in(refusal, names);
+  step.says = refusal.text;
+  step.stops = stops_of(refusal, names);
   return step;
 }
 

@@ -24,7 +24,8 @@ class Component {
   /// Throws ulp::Error in a program without the component.
   const Functions& functions(const char* where) const {
     if (functions_ != nullptr) return *functions_;
-    fail(where, "expected a program with the component '", name_, "', got one that is linked without it");
+    fail(ErrorCode::unavailable, where, "expected a program with the component '", name_,
+         "', got one that is linked without it");
   }
 
   /// Provides the functions, which outlive it, to all who ask.

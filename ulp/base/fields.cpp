@@ -153,7 +153,8 @@ void FieldVisitor::on_text(const FieldInfo& info, const TextField& field) {
   std::string text = field.text;
   on(info, text);
   if (text != field.text && !field.set(text))
-    fail("base.FieldVisitor", "expected ", field.expected, " in '", info.name, "', got '", text, "'");
+    fail(ErrorCode::bad_option, "base.FieldVisitor", "expected ", field.expected, " in '", info.name,
+         "', got '", text, "'");
 }
 
 bool FieldInfo::allows(double value) const {
@@ -179,7 +180,7 @@ std::string limit_problem(const std::string& path, FunctionRef<void(FieldVisitor
 
 void check_limits(const char* where, const std::string& path, FunctionRef<void(FieldVisitor&)> fields) {
   const std::string found = limit_problem(path, fields);
-  if (!found.empty()) fail(where, found);
+  if (!found.empty()) fail(ErrorCode::bad_option, where, found);
 }
 
 std::string spell_fields(const std::string& sentence, FieldSpelling spell) {

@@ -9,7 +9,7 @@ namespace ulp {
 /// Thrown by work that noticed interrupted(). The tool exits with 130.
 class ULP_API Interrupted : public Error {
  public:
-  Interrupted() : Error("interrupted") {}
+  Interrupted() : Error("interrupted", {.code = ErrorCode::interrupted}) {}
 };
 
 /// Takes over SIGINT and SIGTERM. The first one sets the flag while something polls it; else, and the second time, it

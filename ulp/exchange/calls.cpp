@@ -22,13 +22,16 @@ std::string without_form(const Node& node, const Conversion& conversion) {
 [[noreturn]] void fail_with(const std::vector<Refused>& refusals, const Conversion& conversion) {
   constexpr size_t kShown = 8;
   std::string text;
+  ErrorInfo info{.code = ErrorCode::unsupported_op};
+  for (const Refused& refused : refusals) info.places.push_back(graph::error_place(*refused.node));
   for (size_t i = 0; i < refusals.size() && i < kShown; ++i) {
     const auto& [node, reason] = refusals[i];
     text += (text.empty() ? "" : "; ") + graph::describe(*node) + ": " +
             (reason.empty() ? without_form(*node, conversion) : reason);
   }
   if (refusals.size() > kShown) text += "; and " + std::to_string(refusals.size() - kShown) + " more";
-  fail(conversion.where, "expected a graph whose calls have ", conversion.form, "s, got ", text);
+  fail(std::move(info), conversion.where, "expected a graph whose calls have ", conversion.form, "s, got ",
+       text);
 }
 
 /// Whether there is a tensor in a result; parts that are there in train mode alone are none in eval mode.

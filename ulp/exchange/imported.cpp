@@ -16,14 +16,13 @@ std::shared_ptr<graph::GraphModule> holder_of(const Attributes& attributes) {
 
 }  // namespace
 
-std::string with_file(const char* where, const std::filesystem::path& name, const std::string& text) {
+std::string with_file(const char* where, const std::filesystem::path& name, const std::string& text,
+                      std::string_view reason) {
   const std::string quoted = "'" + name.string();
   for (const char end : {'\'', ':'}) {
     if (text.find(quoted + end) != std::string::npos) return text;
   }
-  const size_t place = text.starts_with('[') ? text.find("] ") : std::string::npos;
-  const std::string what = place == std::string::npos ? text : text.substr(place + 2);
-  return message(where, quoted, "': ", what.substr(0, what.find('\n')));
+  return message(where, quoted, "': ", reason.substr(0, reason.find('\n')));
 }
 
 std::shared_ptr<graph::GraphModule> captured_run(const Attributes& attributes, const ModelRun& run,

@@ -28,9 +28,11 @@ std::shared_ptr<graph::GraphModule> captured_run(const Attributes& attributes, c
                                                  const std::vector<at::Tensor>& examples,
                                                  const graph::CaptureOptions& options);
 
-/// The message of an error that names the file: `text` as it is where it does, as "'file'" or "'file:entry'", else its first line
-/// behind the name.
-std::string with_file(const char* where, const std::filesystem::path& name, const std::string& text);
+/// The message of an error that names the file: `text` as it is where it does, as "'file'" or "'file:entry'",
+/// else the first line of `reason`, which is `text` without the function that it begins with, behind the
+/// name.
+std::string with_file(const char* where, const std::filesystem::path& name, const std::string& text,
+                      std::string_view reason);
 
 /// Does `work`, whose errors, and those of LibTorch, become FileErrors of `where` that name the file.
 template <typename Work>
@@ -38,9 +40,10 @@ auto naming_file(const char* where, const std::filesystem::path& name, const Wor
   try {
     return work();
   } catch (const Error& error) {
-    throw FileError(with_file(where, name, error.what()));
+    throw FileError(with_file(where, name, error.what(), error.reason()), error.info());
   } catch (const c10::Error& error) {
-    throw FileError(with_file(where, name, error.what_without_backtrace()));
+    const std::string text = error.what_without_backtrace();
+    throw FileError(with_file(where, name, text, text));
   }
 }
 

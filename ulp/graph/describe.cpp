@@ -49,6 +49,11 @@ std::string label(const Node& node) {
   return owns ? node.scope : node.name();
 }
 
+ErrorPlace error_place(const Node& node) {
+  const bool has_op = node.kind() == Node::Kind::call || node.kind() == Node::Kind::module;
+  return {.op = has_op ? node.target() : "", .node = node.name(), .module = node.scope};
+}
+
 std::string describe(const Node& node) {
   return kind_of(node) + " '" + node.name() + "'" + (node.scope.empty() ? "" : " in " + node.scope);
 }

@@ -80,7 +80,7 @@ at::Tensor tokens_of(const Tokenizer& tokenizer, const at::Tensor& bytes, const 
     return torch::from_blob(
         ids->data(), {static_cast<int64_t>(ids->size())}, [ids](void*) {}, at::kInt);
   } catch (const Error& error) {
-    throw FileError(std::string(error.what()) + " in '" + path + "'");
+    throw FileError(std::string(error.what()) + " in '" + path + "'", error.info());
   }
 }
 
@@ -98,7 +98,8 @@ at::Tensor lines_of(const char* where, const Tokenizer& tokenizer, const std::ve
         fail(where, "expected a text with a token that is no padding, got none");
       std::transform(ids.begin(), ids.end(), row, [](int64_t id) { return static_cast<int32_t>(id); });
     } catch (const Error& error) {
-      throw FileError(std::string(error.what()) + " in line " + std::to_string(i + 1) + " of '" + path + "'");
+      throw FileError(std::string(error.what()) + " in line " + std::to_string(i + 1) + " of '" + path + "'",
+                      error.info());
     }
   }
   return tokens;

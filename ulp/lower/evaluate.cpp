@@ -35,8 +35,8 @@ at::Tensor as_input(const TensorInfo& info, const at::Tensor& given) {
   const std::vector<int64_t> expected =
       sizes_at(info, batch < given.dim() ? std::max<int64_t>(given.size(batch) / info.times, 1) : 1);
   if (given.sizes() != at::IntArrayRef(expected)) {
-    fail("lower.run_engine", "expected '", info.name, "' of sizes ", at::IntArrayRef(expected), ", got ",
-         given.sizes());
+    fail(ErrorCode::bad_shape, "lower.run_engine", "expected '", info.name, "' of sizes ",
+         at::IntArrayRef(expected), ", got ", given.sizes());
   }
   return given.detach().to(at::kCPU).to(scalar_type(info)).contiguous(memory_format(info));
 }
@@ -52,8 +52,8 @@ int64_t common_batch(const runtime::Engine& engine, const std::vector<at::Tensor
     if (!batch_dimension(engine.inputs()[i])) continue;
     if (!first) first = i;
     if (size_in(i) == size_in(*first)) continue;
-    fail("lower.run_engine", "expected inputs of one batch size, got ", size_in(*first), " in '",
-         engine.inputs()[*first].name, "' and ", size_in(i), " in '", engine.inputs()[i].name, "'");
+    fail(ErrorCode::bad_shape, "lower.run_engine", "expected inputs of one batch size, got ", size_in(*first),
+         " in '", engine.inputs()[*first].name, "' and ", size_in(i), " in '", engine.inputs()[i].name, "'");
   }
   return first ? size_in(*first) : 1;
 }
@@ -62,7 +62,8 @@ int64_t common_batch(const runtime::Engine& engine, const std::vector<at::Tensor
 
 std::vector<at::Tensor> run_engine_all(runtime::Engine& engine, const std::vector<at::Tensor>& inputs) {
   if (inputs.size() != engine.inputs().size()) {
-    fail("lower.run_engine", "expected ", engine.inputs().size(), " inputs, got ", inputs.size());
+    fail(ErrorCode::bad_shape, "lower.run_engine", "expected ", engine.inputs().size(), " inputs, got ",
+         inputs.size());
   }
   std::vector<std::vector<int64_t>> shapes;
   for (const at::Tensor& input : inputs) shapes.push_back(input.sizes().vec());
@@ -86,10 +87,11 @@ std::vector<at::Tensor> run_engine_all(runtime::Engine& engine, const std::vecto
 }
 
 at::Tensor run_engine(runtime::Engine& engine, const at::Tensor& input, int64_t batch) {
-  if (batch < 1) fail("lower.run_engine", "expected a batch of at least 1, got ", batch);
+  if (batch < 1)
+    fail(ErrorCode::bad_shape, "lower.run_engine", "expected a batch of at least 1, got ", batch);
   const auto dim = static_cast<int64_t>(batch_dimension(engine.inputs().at(0)).value_or(0));
   if (input.dim() <= dim || input.size(dim) < 1)
-    fail("lower.run_engine", "expected at least one row of input");
+    fail(ErrorCode::bad_shape, "lower.run_engine", "expected at least one row of input");
   std::vector<at::Tensor> parts;
   for (int64_t row = 0; row < input.size(dim); row += batch) {
     const int64_t rows = std::min(batch, input.size(dim) - row);

@@ -173,14 +173,17 @@ Lowered lower_prepared(Graph& graph, const LowerOptions& options, graph::PassRep
 void fail_with(const std::vector<Refusal>& refusals) {
   std::ostringstream out;
   size_t nodes = 0;
+  ErrorInfo info{.code = ErrorCode::unsupported_op};
   for (const RefusalKind& kind : kinds_of(refusals)) {
+    info.places.push_back(graph::error_place(*kind.first));
     out << (nodes > 0 ? "; " : "") << graph::describe(*kind.first);
     if (kind.nodes.size() > 1) out << " and " << kind.nodes.size() - 1 << " more";
     out << ": " << kind.reason;
     nodes += kind.nodes.size();
   }
-  fail("lower.lower", "expected ops that the engine has, got ", nodes, nodes == 1 ? " node" : " nodes",
-       " that cannot be lowered: ", out.str(), ". lower_in_pieces() runs such nodes in LibTorch");
+  fail(std::move(info), "lower.lower", "expected ops that the engine has, got ", nodes,
+       nodes == 1 ? " node" : " nodes", " that cannot be lowered: ", out.str(),
+       ". lower_in_pieces() runs such nodes in LibTorch");
 }
 
 }  // namespace ulp::lowering

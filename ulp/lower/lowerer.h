@@ -29,7 +29,7 @@ struct Lowered {
 /// misses).
 Lowered lower_prepared(graph::Graph& graph, const LowerOptions& options, graph::PassReport& report);
 
-/// Throws ulp::Error that names each kind of refusal once, with its first module.
+/// Throws ulp::Error (unsupported_op) that names each kind of refusal once, with its first module.
 [[noreturn]] void fail_with(const std::vector<Refusal>& refusals);
 
 }  // namespace ulp::lowering

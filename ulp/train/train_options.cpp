@@ -200,7 +200,7 @@ std::optional<FieldConflict> TrainOptions::conflict() const {
 void TrainOptions::validate() const {
   check_limits(kTrainOptionsWhere, *this);
   amp::check_device(*precision, c10::kCPU);
-  if (const auto found = conflict()) fail(kTrainOptionsWhere, found->text());
+  if (const auto found = conflict()) fail(ErrorCode::bad_option, kTrainOptionsWhere, found->text());
   amp::make_scaler(used_scaler(), {.init_scale = init_scale, .growth_interval = growth_interval});
   amp::make_schedule_rule(schedule, /*total_steps=*/2, /*warmup=*/0);
 }

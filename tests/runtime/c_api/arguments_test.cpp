@@ -234,6 +234,30 @@ TEST_F(CArguments, OptionsAreChecked) {
   ulp_context_destroy(context);
 }
 
+TEST_F(CArguments, EachErrorHasACode) {
+  size_t bytes = 0;
+  EXPECT_EQ(ulp_dtype_bytes(ULP_F32, nullptr), ULP_INVALID_ARGUMENT);
+  EXPECT_EQ(ulp_last_error_code(), ULP_ERROR_BAD_ARGUMENT);
+  EXPECT_STREQ(ulp_error_code_name(ulp_last_error_code()), "bad_argument");
+  ulp_engine* made = nullptr;
+  EXPECT_EQ(ulp_engine_load("there is no such file", nullptr, &made), ULP_FILE_ERROR);
+  EXPECT_EQ(ulp_last_error_code(), ULP_ERROR_BAD_FILE);
+  EXPECT_EQ(ulp_dtype_bytes(ULP_F32, &bytes), ULP_OK);
+  EXPECT_EQ(ulp_last_error_code(), ULP_ERROR_BAD_FILE) << "a call that works leaves it";
+  ulp_context* context = nullptr;
+  const ulp_context_options small = {.struct_size = sizeof small, .threads = 1, .max_arena_bytes = 1};
+  ASSERT_EQ(ulp_context_create(engine_.get(), &small, &context), ULP_OK);
+  EXPECT_EQ(ulp_context_reserve(context, 1), ULP_REFUSED);
+  EXPECT_EQ(ulp_last_error_code(), ULP_ERROR_OUT_OF_MEMORY);
+  EXPECT_STREQ(ulp_error_code_name(ulp_last_error_code()), "out_of_memory");
+  ulp_context_destroy(context);
+  int32_t elsewhere = -1;
+  std::thread([&] { elsewhere = ulp_last_error_code(); }).join();
+  EXPECT_EQ(elsewhere, ULP_ERROR_FAILED) << "it is each thread's own";
+  for (const int32_t wrong : {-1, ULP_ERROR_INTERRUPTED + 1, INT32_MAX})
+    EXPECT_STREQ(ulp_error_code_name(wrong), "unknown code");
+}
+
 TEST_F(CArguments, IndicesAndNumbersAreChecked) {
   ulp_tensor_info info = {.struct_size = sizeof info};
   ulp_free_dimension free = {.struct_size = sizeof free};

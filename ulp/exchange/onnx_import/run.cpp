@@ -59,7 +59,8 @@ auto Run::guarded(const FileNode& node, const Work& work) {
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {
-    fail_file(kImportOnnxWhere, node.label(), ": expected enough memory for its results");
+    fail_file({.code = ErrorCode::out_of_memory}, kImportOnnxWhere, node.label(),
+              ": expected enough memory for its results");
   } catch (const std::exception&) {
     // What LibTorch says names its own operators and their arguments.
     fail_file(kImportOnnxWhere, node.label(),
@@ -125,14 +126,16 @@ bool Run::all_known(const FileNode& node, bool& sized) {
 void Run::count(const FileNode& node, double bytes) {
   bytes_ += bytes;
   if (!(bytes_ <= static_cast<double>(store_.options().max_bytes)))
-    fail_file(kImportOnnxWhere, node.label(), ": expected values of ", store_.options().max_bytes,
-              " bytes in one run at most, got more with one of ", bytes, " bytes");
+    fail_file({.code = ErrorCode::out_of_memory}, kImportOnnxWhere, node.label(), ": expected values of ",
+              store_.options().max_bytes, " bytes in one run at most, got more with one of ", bytes,
+              " bytes");
 }
 
 std::vector<at::Tensor> Run::results_of(const FileNode& node, bool known) {
   const Converter* converter = find_converter(node);
   if (converter == nullptr)
-    fail_file(kImportOnnxWhere, node.label(),
+    fail_file({.code = ErrorCode::unsupported_op, .places = {{.op = node.op, .node = node.name}}},
+              kImportOnnxWhere, node.label(),
               ": no form of it is known; the names nearest to it with one are ",
               nearest_names(node.op, converter_names()));
   return guarded(node, [&] {

@@ -34,15 +34,15 @@ std::string first_line(const std::string& text) {
 /// Runs `work`, whose failures become those of the node.
 template <typename Work>
 void guarded(const ProgramNode& node, const Work& work) {
-  const auto refuse = [&](const std::string& why) { fail_file(kImportPt2Where, node.label(), ": ", why); };
+  const auto refuse = [&](std::string_view why, ErrorInfo info = {}) {
+    info.places = {{.op = node.target, .node = node.name}};
+    fail_file(std::move(info), kImportPt2Where, node.label(), ": ", why);
+  };
   try {
     work();
   } catch (const Error& error) {
-    const std::string text = error.what();
-    const std::string place = "[" + std::string(kImportPt2Where) + "] ";
-    if (text.starts_with(place + "node '") || text.starts_with(place + "a node ("))
-      throw;  // of a graph inside
-    refuse(text.starts_with('[') ? text.substr(text.find("] ") + 2) : text);
+    if (error.where() == kImportPt2Where && !error.places().empty()) throw;  // of a graph inside
+    refuse(error.reason(), error.info());
   } catch (const c10::Error& error) {
     refuse(first_line(error.what_without_backtrace()));
   } catch (const std::exception& error) {
@@ -60,7 +60,8 @@ Target target_of(const ProgramNode& node) {
   const std::string_view all = node.target;
   const size_t dot = all.rfind('.');
   if (!all.starts_with(kStart) || dot < kStart.size())
-    fail_file(kImportPt2Where, "expected operators of aten, and functions of numbers");
+    fail_file({.code = ErrorCode::unsupported_op}, kImportPt2Where,
+              "expected operators of aten, and functions of numbers");
   const std::string_view overload = all.substr(dot + 1);
   return {"aten::" + std::string(all.substr(kStart.size(), dot - kStart.size())),
           overload == "default" ? "" : std::string(overload)};
@@ -96,7 +97,9 @@ c10::OperatorHandle find_operator(const ProgramNode& node) {
   Target target = with_numbers(target_of(node), node);
   io::check_operator(target.text());
   std::optional<c10::OperatorHandle> found = operator_of(target);
-  if (!found) fail_file(kImportPt2Where, "expected an operator that this LibTorch has");
+  if (!found)
+    fail_file({.code = ErrorCode::unsupported_op}, kImportPt2Where,
+              "expected an operator that this LibTorch has");
   const ProgramArgument* other = find(node, "other");
   const size_t place = target.overload.find("Tensor");
   if (other == nullptr || !is_literal_number(*other) || place == std::string::npos) return *found;

@@ -106,13 +106,6 @@ std::string first_difference(const Outcome& outcome, const Captured& captured) {
   return "";
 }
 
-/// The text of an error without the function that it names.
-std::string reason(const Error& error) {
-  const std::string text = error.what();
-  const size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;
-  return end == std::string::npos ? text : text.substr(end + 2);
-}
-
 class Checker {
  public:
   Checker(const Subject& subject, GraphModule& module, const Built& built, const Runs& runs)
@@ -152,7 +145,7 @@ class Checker {
       try {
         made = trace(subject, copies(inputs), sizes, options);
       } catch (const Error& caught) {
-        error = reason(caught);
+        error = caught.reason();
       }
     };
     attempt(subject_, result.model, result.model_error);
@@ -349,7 +342,7 @@ void check_captured(const Subject& subject, GraphModule& module, const Built& bu
       try {
         found = checker.difference(options.check[i], training);
       } catch (const Error& error) {
-        found = reason(error);
+        found = error.reason();
       }
       if (!found.empty())
         fail("graph.capture", "check[", i, "] in ", training ? "train" : "eval", " mode: ", found);

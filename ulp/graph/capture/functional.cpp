@@ -35,7 +35,8 @@ std::string functional_target(const TracedCall& call) {
       }
     }
   }
-  fail("graph.capture", call.target, " writes into its argument and has no out-of-place form");
+  fail({.code = ErrorCode::unsupported_op, .places = {{.op = call.target}}}, "graph.capture", call.target,
+       " writes into its argument and has no out-of-place form");
 }
 
 }  // namespace ulp::graph

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/describe.h"
 
 namespace ulp::graph {
 
@@ -95,9 +96,9 @@ void refuse_hooks(const Trace& trace, const std::vector<const Node*>& nodes) {
     const char* hook = nodes[i] && call.grad_fns ? hook_on(*call.grad_fns) : nullptr;
     if (hook == nullptr) continue;
     const std::string& scope = nodes[i]->scope;
-    fail("graph.capture", "a gradient hook on the result of ", call.target,
-         scope.empty() ? "" : " in module '" + scope + "'", " (node '", nodes[i]->name(),
-         "') was set in forward with ", hook,
+    fail({.code = ErrorCode::unsupported_op, .places = {error_place(*nodes[i])}}, "graph.capture",
+         "a gradient hook on the result of ", call.target, scope.empty() ? "" : " in module '" + scope + "'",
+         " (node '", nodes[i]->name(), "') was set in forward with ", hook,
          ", and a graph would not call it; hooks on parameters and on the model's results, set outside of "
          "forward, keep working");
   }

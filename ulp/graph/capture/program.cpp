@@ -62,7 +62,8 @@ class AutocastScope {
 
 /// An error of LibTorch as one line that names the node.
 [[noreturn]] void fail_at(const Node& node, const std::string& what) {
-  fail("graph.run", "expected tensors that the call takes, got an error: node ", describe(node), ": ",
+  fail({.places = {error_place(node)}}, "graph.run",
+       "expected tensors that the call takes, got an error: node ", describe(node), ": ",
        what.substr(0, what.find('\n')));
 }
 
@@ -196,7 +197,7 @@ int64_t Program::free_size(const FreeDimension& free, const std::vector<at::Tens
   const int64_t first = size(free.places[0]);
   for (const FreeDimension::Place& place : free.places) {
     if (size(place) == first) continue;
-    fail("graph.run", "expected size ", first, " in dimension ", place.dim, " of '",
+    fail(ErrorCode::bad_shape, "graph.run", "expected size ", first, " in dimension ", place.dim, " of '",
          inputs_[place.input].name, "', as '", free.name, "' is in '", inputs_[free.places[0].input].name,
          "', got ", size(place));
   }
@@ -212,7 +213,7 @@ std::vector<int64_t> Program::sizes_of(const std::vector<at::Tensor>& inputs) co
     const int64_t dim = batch_dims_[i];
     if (dim < 0) continue;
     if (known && inputs[i].size(dim) != sizes[0])
-      fail("graph.run", "expected batch size ", sizes[0], " in '", inputs_[i].name,
+      fail(ErrorCode::bad_shape, "graph.run", "expected batch size ", sizes[0], " in '", inputs_[i].name,
            "' as in the inputs before it, got ", inputs[i].size(dim));
     sizes[0] = inputs[i].size(dim);
     known = true;
@@ -223,18 +224,20 @@ std::vector<int64_t> Program::sizes_of(const std::vector<at::Tensor>& inputs) co
 
 std::vector<int64_t> Program::check_inputs(const std::vector<at::Tensor>& inputs) const {
   if (inputs.size() != inputs_.size())
-    fail("graph.run", "expected ", inputs_.size(), " inputs, got ", inputs.size());
+    fail(ErrorCode::bad_shape, "graph.run", "expected ", inputs_.size(), " inputs, got ", inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto& meta = inputs_[i].meta;
     const std::string& name = inputs_[i].name;
-    if (!inputs[i].defined()) fail("graph.run", "expected a defined tensor as '", name, "'");
+    if (!inputs[i].defined())
+      fail(ErrorCode::bad_shape, "graph.run", "expected a defined tensor as '", name, "'");
     const int64_t rank = meta ? static_cast<int64_t>(meta->sizes.size()) : inputs[i].dim();
     if (inputs[i].dim() != rank || batch_dims_[i] >= rank)
-      fail("graph.run", "expected '", name, "' with ", rank, " dimensions, got ", inputs[i].sizes());
+      fail(ErrorCode::bad_shape, "graph.run", "expected '", name, "' with ", rank, " dimensions, got ",
+           inputs[i].sizes());
     if (meta && (at::isFloatingType(meta->dtype) != at::isFloatingType(inputs[i].scalar_type()) ||
                  (meta->dtype == at::kBool) != (inputs[i].scalar_type() == at::kBool))) {
-      fail("graph.run", "expected '", name, "' of dtype ", meta->dtype, " or its like, got ",
-           inputs[i].scalar_type());
+      fail(ErrorCode::bad_shape, "graph.run", "expected '", name, "' of dtype ", meta->dtype,
+           " or its like, got ", inputs[i].scalar_type());
     }
   }
   std::vector<int64_t> sizes = sizes_of(inputs);
@@ -242,8 +245,8 @@ std::vector<int64_t> Program::check_inputs(const std::vector<at::Tensor>& inputs
     for (int64_t d = 0; inputs_[i].meta && d < inputs[i].dim(); ++d) {
       const int64_t wanted = inputs_[i].meta->sizes[static_cast<size_t>(d)].at(sizes);
       if (d != batch_dims_[i] && inputs[i].size(d) != wanted)
-        fail("graph.run", "expected size ", wanted, " in dimension ", d, " of '", inputs_[i].name, "', got ",
-             inputs[i].sizes());
+        fail(ErrorCode::bad_shape, "graph.run", "expected size ", wanted, " in dimension ", d, " of '",
+             inputs_[i].name, "', got ", inputs[i].sizes());
     }
   }
   return sizes;

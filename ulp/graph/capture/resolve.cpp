@@ -285,7 +285,8 @@ class Resolver {
     gather_attributes(read, sources, seen);
     // The same in every run as long as nobody writes the buffers, which the graph asks for.
     if (origin == Origin::buffers && take_conditions(sources)) return;
-    fail("graph.capture", call.target, place_of_call(subject_, trace_, static_cast<size_t>(index)),
+    fail({.code = ErrorCode::unsupported_op, .places = {{.op = call.target}}}, "graph.capture", call.target,
+         place_of_call(subject_, trace_, static_cast<size_t>(index)),
          " reads a number from a tensor that depends on inputs, parameters, buffers or random numbers",
          listing(sources),
          "; data-dependent control flow or arguments cannot be captured: ", advice_for_numbers(sources));
@@ -377,7 +378,8 @@ class Resolver {
       const c10::AliasInfo* alias = wanted[i].alias_info();
       if (!alias || !alias->isWrite() || call.inputs[i].isNone()) continue;
       if (!call.inputs[i].isTensor())
-        fail("graph.capture", call.target, " writes to a list of tensors, which cannot be captured");
+        fail({.code = ErrorCode::unsupported_op, .places = {{.op = call.target}}}, "graph.capture",
+             call.target, " writes to a list of tensors, which cannot be captured");
       functional |=
           write_tensor(call.inputs[i].toTensor(), call, {ValueKey::Kind::call, index, ordinal++}, origin);
     }
@@ -391,7 +393,7 @@ class Resolver {
     };
     Memory& held = memory(tensor);
     if (has(own, ValueKey::Kind::constant) || held.frozen) {
-      fail("graph.capture", call.target,
+      fail({.code = ErrorCode::unsupported_op, .places = {{.op = call.target}}}, "graph.capture", call.target,
            " writes to a tensor that is neither the result of an operation nor a registered buffer");
     }
     bool attribute = has(own, ValueKey::Kind::attribute);
@@ -406,7 +408,8 @@ class Resolver {
       if (attribute && aliased.keys == own.keys) continue;  // data() of the same buffer
       bool outside = has(aliased, ValueKey::Kind::attribute) || has(aliased, ValueKey::Kind::input);
       if (outside && !attribute) {
-        fail("graph.capture", "in-place ", call.target, " wrote through a view of ", describe(aliased.keys),
+        fail({.code = ErrorCode::unsupported_op, .places = {{.op = call.target}}}, "graph.capture",
+             "in-place ", call.target, " wrote through a view of ", describe(aliased.keys),
              "; use an out-of-place operation");
       }
       if (aliased.stale_by < 0) aliased.stale_by = result.index;

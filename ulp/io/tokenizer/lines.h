@@ -20,7 +20,7 @@ void for_each_line(std::string_view text, Use&& use) {
     try {
       use(text.substr(at, end - at));
     } catch (const Error& error) {
-      throw Error(std::string(error.what()) + " of line " + std::to_string(number));
+      throw Error(std::string(error.what()) + " of line " + std::to_string(number), error.info());
     }
     at = end;
   }

@@ -185,7 +185,7 @@ Tokenizer train_tokenizer_on(const std::filesystem::path& path, const TokenizerT
   } catch (const FileError&) {
     throw;
   } catch (const Error& failed) {
-    throw FileError(std::string(failed.what()) + " in '" + path.string() + "'");
+    throw FileError(std::string(failed.what()) + " in '" + path.string() + "'", failed.info());
   }
 }
 

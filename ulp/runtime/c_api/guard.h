@@ -8,10 +8,12 @@
 
 namespace ulp::runtime::c_api {
 
-/// An argument that is wrong whatever the engine: ULP_INVALID_ARGUMENT.
+/// An argument that is wrong whatever the engine: ULP_INVALID_ARGUMENT. Its code is bad_argument where `info`
+/// has none.
 class BadArgument : public Error {
  public:
-  using Error::Error;
+  explicit BadArgument(const std::string& message, ErrorInfo info = {})
+      : Error(message, info.code == ErrorCode::failed ? ErrorInfo{.code = ErrorCode::bad_argument} : info) {}
 };
 
 /// Throws BadArgument with `[function] parts...`.
@@ -36,7 +38,7 @@ decltype(auto) blame_arguments(const Call& call) {
   try {
     return call();
   } catch (const Error& error) {
-    throw BadArgument(error.what());
+    throw BadArgument(error.what(), error.info());
   }
 }
 

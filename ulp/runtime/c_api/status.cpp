@@ -26,6 +26,17 @@ static_assert(std::size(kStatusNames) == ULP_INTERNAL_ERROR + 1);
 // An error must be told without memory: the text has a fixed place, and ends in "..." where it is longer.
 constexpr size_t kMostText = 4096;
 thread_local char last_error[kMostText] = "";
+thread_local ulp_error_code last_code = ULP_ERROR_FAILED;
+
+static_assert(static_cast<int>(ErrorCode::failed) == ULP_ERROR_FAILED &&
+              static_cast<int>(ErrorCode::bad_argument) == ULP_ERROR_BAD_ARGUMENT &&
+              static_cast<int>(ErrorCode::bad_option) == ULP_ERROR_BAD_OPTION &&
+              static_cast<int>(ErrorCode::bad_shape) == ULP_ERROR_BAD_SHAPE &&
+              static_cast<int>(ErrorCode::bad_file) == ULP_ERROR_BAD_FILE);
+static_assert(static_cast<int>(ErrorCode::unsupported_op) == ULP_ERROR_UNSUPPORTED_OP &&
+              static_cast<int>(ErrorCode::unavailable) == ULP_ERROR_UNAVAILABLE &&
+              static_cast<int>(ErrorCode::out_of_memory) == ULP_ERROR_OUT_OF_MEMORY &&
+              static_cast<int>(ErrorCode::interrupted) == ULP_ERROR_INTERRUPTED);
 
 /// The text of an error; `function` stands before one that does not say where it is from.
 void keep_text(const char* text, const char* function = nullptr) noexcept {
@@ -52,19 +63,23 @@ const std::vector<kernels::Isa>& isas() {
 }  // namespace
 
 ulp_status keep_error(const char* function) noexcept {
+  const auto keep = [](const Error& error, ulp_status status) {
+    keep_text(error.what());
+    last_code = static_cast<ulp_error_code>(error.code());
+    return status;
+  };
+  last_code = ULP_ERROR_FAILED;
   try {
     throw;
   } catch (const BadArgument& error) {
-    keep_text(error.what());
-    return ULP_INVALID_ARGUMENT;
+    return keep(error, ULP_INVALID_ARGUMENT);
   } catch (const FileError& error) {
-    keep_text(error.what());
-    return ULP_FILE_ERROR;
+    return keep(error, ULP_FILE_ERROR);
   } catch (const Error& error) {
-    keep_text(error.what());
-    return ULP_REFUSED;
+    return keep(error, ULP_REFUSED);
   } catch (const std::bad_alloc&) {
     keep_text("the system has no more memory to give", function);
+    last_code = ULP_ERROR_OUT_OF_MEMORY;
     return ULP_OUT_OF_MEMORY;
   } catch (const std::exception& error) {
     keep_text(error.what(), function);
@@ -88,6 +103,14 @@ const char* ulp_status_name(int32_t status) {
 
 const char* ulp_last_error(void) {
   return last_error;
+}
+
+int32_t ulp_last_error_code(void) {
+  return last_code;
+}
+
+const char* ulp_error_code_name(int32_t code) {
+  return ulp::to_string(static_cast<ulp::ErrorCode>(code));
 }
 
 ulp_status ulp_dtype_bytes(int32_t dtype, size_t* bytes) {

@@ -48,7 +48,7 @@ size_t free_index(const std::vector<FreeDimension>& free, const std::string& nam
   if (at != free.end()) return static_cast<size_t>(at - free.begin());
   std::string known;
   for (const FreeDimension& dimension : free) known += (known.empty() ? "'" : ", '") + dimension.name + "'";
-  fail("runtime.Engine.set_sizes", "expected a free dimension of the engine, ",
+  fail(ErrorCode::bad_option, "runtime.Engine.set_sizes", "expected a free dimension of the engine, ",
        known.empty() ? "which has none" : "which has " + known, ", got '", name, "'");
 }
 
@@ -130,8 +130,8 @@ struct Context::State {
 
   void grow(size_t needed, int64_t batch) {
     if (needed > arena_limit) {
-      fail("runtime.Engine", "expected intermediates of at most ", arena_limit, " bytes, got ", needed,
-           " for batch ", batch);
+      fail(ErrorCode::out_of_memory, "runtime.Engine", "expected intermediates of at most ", arena_limit,
+           " bytes, got ", needed, " for batch ", batch);
     }
     if (needed > block.bytes()) planned_batch = 0;
     block.grow(needed);
@@ -143,12 +143,12 @@ struct Context::State {
     const std::string& name = model->continued();
     const int64_t last = std::min(program().last_position(), model->longest() - sized->rows);
     if (position > last) {
-      fail("runtime.Engine.run", "expected at most ", last + sized->rows - position, " more of '", name,
-           "' behind the ", position, " that the context has taken, got ", sized->rows,
+      fail(ErrorCode::bad_shape, "runtime.Engine.run", "expected at most ", last + sized->rows - position,
+           " more of '", name, "' behind the ", position, " that the context has taken, got ", sized->rows,
            "; Context::rewind() starts again");
     }
     if (position > 0 && batch != kept_batch) {
-      fail("runtime.Engine.run", "expected a batch of ", kept_batch,
+      fail(ErrorCode::bad_shape, "runtime.Engine.run", "expected a batch of ", kept_batch,
            ", as in the runs that this one continues, got ", batch, "; Context::rewind() starts again");
     }
     const size_t item = program().kept_bytes();
@@ -156,8 +156,8 @@ struct Context::State {
     const size_t needed = fits ? item * static_cast<size_t>(batch) : 0;
     if (position == 0) {
       if (!fits)
-        fail("runtime.Engine", "expected at most ", arena_limit, " bytes between runs, got ", item,
-             " for each item of batch ", batch);
+        fail(ErrorCode::out_of_memory, "runtime.Engine", "expected at most ", arena_limit,
+             " bytes between runs, got ", item, " for each item of batch ", batch);
       kept.grow(needed);
       std::memset(kept.data(), 0, kept.data() == nullptr ? 0 : needed);
       kept_batch = batch;
@@ -185,11 +185,12 @@ struct Context::State {
   }
 
   void check_call(int64_t batch, std::span<const void* const> in, std::span<void* const> out) const {
-    if (batch < 1) fail("runtime.Engine.run", "expected a batch of at least 1, got ", batch);
+    if (batch < 1)
+      fail(ErrorCode::bad_shape, "runtime.Engine.run", "expected a batch of at least 1, got ", batch);
     const std::vector<TensorInfo>&inputs = program().inputs(), &outputs = program().outputs();
     if (in.size() != inputs.size() || out.size() != outputs.size()) {
-      fail("runtime.Engine.run", "expected ", inputs.size(), " inputs and ", outputs.size(), " outputs, got ",
-           in.size(), " and ", out.size());
+      fail(ErrorCode::bad_shape, "runtime.Engine.run", "expected ", inputs.size(), " inputs and ",
+           outputs.size(), " outputs, got ", in.size(), " and ", out.size());
     }
     check_buffers("input", in, inputs);
     check_buffers("output", out, outputs);
@@ -260,7 +261,8 @@ const std::vector<TensorInfo>& Context::outputs() const {
 
 void Context::reserve(int64_t batch) {
   State& own = state();
-  if (batch < 1) fail("runtime.Engine.reserve", "expected a batch of at least 1, got ", batch);
+  if (batch < 1)
+    fail(ErrorCode::bad_shape, "runtime.Engine.reserve", "expected a batch of at least 1, got ", batch);
   const OneCall use = only_call(own.busy, "runtime.Engine.reserve");
   check_batch(own.program(), batch);
   if (own.position == 0) own.plan_kept(batch);

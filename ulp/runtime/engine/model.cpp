@@ -31,7 +31,8 @@ kernels::Isa choose_isa(const std::string& name) {
   const kernels::Isa isa = kernels::isa_from_string(name);
   const std::vector<kernels::Isa> all = kernels::available_isas();
   if (std::ranges::find(all, isa) == all.end()) {
-    fail("runtime.Engine", "expected an instruction set of this machine, got '", name, "'");
+    fail(ErrorCode::unavailable, "runtime.Engine", "expected an instruction set of this machine, got '", name,
+         "'");
   }
   return isa;
 }
@@ -56,9 +57,10 @@ size_t constant_bytes_of(const Plan& plan) {
 /// The options, of which none is no number or out of range.
 const EngineOptions& checked(const EngineOptions& options) {
   if (!(options.error_budget >= 0 && options.error_budget <= 1))
-    fail("runtime.Engine", "expected an error_budget from 0 to 1, got ", options.error_budget);
+    fail(ErrorCode::bad_option, "runtime.Engine", "expected an error_budget from 0 to 1, got ",
+         options.error_budget);
   if (!(options.max_measuring_seconds >= 0))
-    fail("runtime.Engine", "expected max_measuring_seconds of at least 0, got ",
+    fail(ErrorCode::bad_option, "runtime.Engine", "expected max_measuring_seconds of at least 0, got ",
          options.max_measuring_seconds);
   return options;
 }
@@ -126,21 +128,21 @@ std::map<std::string, int64_t> Model::sizes_for(std::span<const std::vector<int6
   std::map<std::string, int64_t> sizes;
   if (free_.empty()) return sizes;
   if (shapes.size() != inputs_.size())
-    fail(kWhere, "expected ", inputs_.size(), " inputs, got ", shapes.size());
+    fail(ErrorCode::bad_shape, kWhere, "expected ", inputs_.size(), " inputs, got ", shapes.size());
   for (const Place& place : places_) {
     const std::vector<int64_t>& shape = shapes[place.input];
     const TensorInfo& input = inputs_[place.input];
     if (shape.size() != input.shape.size()) {
-      fail(kWhere, "expected '", input.name, "' with ", input.shape.size(), " dimensions, got ",
-           shape_text(shape));
+      fail(ErrorCode::bad_shape, kWhere, "expected '", input.name, "' with ", input.shape.size(),
+           " dimensions, got ", shape_text(shape));
     }
     const FreeDimension& free = free_[place.free];
     const int64_t size = shape[place.dim];
     free.check(size, kWhere);
     const int64_t first = sizes.try_emplace(free.name, size).first->second;
     if (first != size) {
-      fail(kWhere, "expected size ", first, " in dimension ", place.dim, " of '", input.name, "', as '",
-           free.name, "' is in the inputs before it, got ", size);
+      fail(ErrorCode::bad_shape, kWhere, "expected size ", first, " in dimension ", place.dim, " of '",
+           input.name, "', as '", free.name, "' is in the inputs before it, got ", size);
     }
   }
   return sizes;
@@ -183,8 +185,9 @@ std::shared_ptr<const SizedProgram> Model::at(const std::vector<int64_t>& sizes)
 void check_batch(const Program& program, int64_t batch) {
   const size_t per_item = program.bytes_per_item();
   if (static_cast<size_t>(batch) <= physical_memory() / per_item) return;
-  fail("runtime.Engine", "expected a batch whose intermediates fit the memory of this machine, got batch ",
-       batch, " with ", per_item, " bytes per item");
+  fail(ErrorCode::out_of_memory, "runtime.Engine",
+       "expected a batch whose intermediates fit the memory of this machine, got batch ", batch, " with ",
+       per_item, " bytes per item");
 }
 
 }  // namespace ulp::runtime

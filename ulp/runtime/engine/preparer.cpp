@@ -37,7 +37,7 @@ std::shared_ptr<const Runner> Preparer::prepare(const StepView& view) {
   const OpDef& def = op_def(view.step().op);
   const size_t bytes = packs_.has(view) ? 0 : def.prepared_bytes(view);
   if (bytes > *left_) {
-    fail("runtime.Engine", "expected constants and tables of at most ", budget_,
+    fail(ErrorCode::out_of_memory, "runtime.Engine", "expected constants and tables of at most ", budget_,
          " bytes in all (EngineOptions::max_constant_bytes), got ", bytes, " more in step '",
          view.step().name, "' (", to_string(view.step().op), ") where ", left_->load(), " are left");
   }
