@@ -17,7 +17,8 @@ namespace nn = torch::nn;
 
 constexpr int64_t kSteps = 5, kFeatures = 6;
 
-/// The engine's results are the graph's, in sizes and numbers, at every batch size, from one thread and from several.
+/// The engine's results are the graph's, in sizes and numbers, at every batch size, from one thread and from
+/// several.
 void expect_rows(graph::GraphModule& graph, const std::function<at::Tensor(int64_t)>& input,
                  double tolerance) {
   const runtime::Plan plan = lower(graph);
@@ -245,7 +246,8 @@ TEST(BatchRows, ProductsOverTimeBatchAndFeatures) {
   }
 }
 
-/// Drawn chains of ops on rows, between two changes of order: the engine gives the right rows, or says why it cannot.
+/// Drawn chains of ops on rows, between two changes of order: the engine gives the right rows, or says why it
+/// cannot.
 TEST(BatchRows, DrawnChainsGiveTheRightRows) {
   torch::manual_seed(9);
   std::mt19937 random(9);

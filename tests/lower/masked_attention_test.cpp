@@ -1,5 +1,5 @@
-// Attention with einsum, and with causal masks and masks of padded keys together: one step that has LibTorch's numbers, also
-// where a query sees no key.
+// Attention with einsum, and with causal masks and masks of padded keys together: one step that has
+// LibTorch's numbers, also where a query sees no key.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -57,7 +57,8 @@ bool same_numbers(const at::Tensor& got, const at::Tensor& want, double toleranc
   return torch::allclose(got.nan_to_num(), want.nan_to_num(), tolerance, tolerance);
 }
 
-/// Attention steps of the plan; the engine has the graph's numbers at several batch sizes, NaN where that has them.
+/// Attention steps of the plan; the engine has the graph's numbers at several batch sizes, NaN where that has
+/// them.
 int64_t steps_of(const Masked::Rule& rule, double spread = 1, double tolerance = 1e-5) {
   torch::manual_seed(11);
   const torch::NoGradGuard no_grad;
@@ -133,7 +134,8 @@ TEST(MaskedAttention, EinsumOfOneHeadWithACausalMask) {
   });
 }
 
-/// How each of two masks is said, in both orders, with every pair of fills. A query that sees no key has LibTorch's result.
+/// How each of two masks is said, in both orders, with every pair of fills. A query that sees no key has
+/// LibTorch's result.
 TEST(MaskedAttention, CausalMasksAndMasksOfKeysAreOneStepInAnyOrder) {
   const auto fill = [](const at::Tensor& s, const at::Tensor& hidden, double number, int way) {
     if (way == 0) return s.masked_fill(hidden, number);
@@ -222,8 +224,8 @@ TEST(MaskedAttention, NodesWithMasksOfTruthAreOneStep) {
   for (size_t i = 0; i < rules.size(); ++i) EXPECT_EQ(steps_of(rules[i]), 1) << i;
 }
 
-/// A finite number over all keys of a sample leaves nothing of large scores where it takes their place, and some of them where it
-/// is added.
+/// A finite number over all keys of a sample leaves nothing of large scores where it takes their place, and
+/// some of them where it is added.
 TEST(MaskedAttention, FiniteMasksOverAllKeys) {
   for (const double number : {-1e4, -1e7, -1e8, -1e9, -1e30}) {
     SCOPED_TRACE(number);

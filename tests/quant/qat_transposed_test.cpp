@@ -1,4 +1,5 @@
-// Transposed convolutions in quantization-aware training: the phases that static quantization computes them in, with gradients.
+// Transposed convolutions in quantization-aware training: the phases that static quantization computes them
+// in, with gradients.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -95,7 +96,8 @@ TEST(QatOfTransposed, EvalResultsAreThoseOfTheConvertedGraphBitForBit) {
   }
 }
 
-/// A layer by itself against LibTorch's operators: the weight's phases rounded, a scale for each channel of each phase.
+/// A layer by itself against LibTorch's operators: the weight's phases rounded, a scale for each channel of
+/// each phase.
 TEST(QatOfTransposed, GradientsAreThoseOfLibTorchsFakeQuantization) {
   for (const Up& shape : kUps) {
     SCOPED_TRACE(testing::Message() << "kernel " << shape.kernel << " stride " << shape.stride);

@@ -28,8 +28,8 @@ struct Condition {
 /// Those of a graph.
 ULP_API std::vector<Condition> conditions_of(const Graph& graph);
 
-/// Throws Error, whose text begins with `where`, for the first buffer that the mode reads and that holds other numbers; NaN
-/// is equal to NaN.
+/// Throws Error, whose text begins with `where`, for the first buffer that the mode reads and that holds
+/// other numbers; NaN is equal to NaN.
 void check_conditions(const std::vector<Condition>& conditions, bool training, const char* where);
 
 /// The same in eval mode, of a graph that is about to become something else that infers: an engine, a file.

@@ -123,8 +123,8 @@ class Mover {
   }
 
  private:
-  /// Images and sequences that are rows of the batch, as the frames of films, stay so: a step takes each of them as an item.
-  /// What follows them stays, too, so that it becomes part of their steps.
+  /// Images and sequences that are rows of the batch, as the frames of films, stay so: a step takes each of
+  /// them as an item. What follows them stays, too, so that it becomes part of their steps.
   bool keeps_rows(const Node& node) {
     if (node.outputs().empty() || node.is("aten::scaled_dot_product_attention")) return false;
     const std::optional<BatchPlace> place = places_.of(*node.outputs()[0]);
@@ -247,8 +247,8 @@ class Mover {
     replace(node, std::move(args), result);
   }
 
-  /// Matrices: the batch is one of the dimensions before them, or is the rows of the first or the columns of the second,
-  /// whose other side is a constant.
+  /// Matrices: the batch is one of the dimensions before them, or is the rows of the first or the columns of
+  /// the second, whose other side is a constant.
   void product(Node& node) {
     if (!node.args[0].is_value() || !node.args[1].is_value()) return;
     const std::optional<BatchPlace> place = places_.of(*node.output());

@@ -99,7 +99,8 @@ int32_t output_tensor(Builder& builder, const Node& reader, const Value* result,
   return builder.emit(std::move(copy), name, form, shape_of(reader, *result));
 }
 
-/// Rows of the batch as they lie for the caller: steps of time may stand before it, as in [time * batch, features].
+/// Rows of the batch as they lie for the caller: steps of time may stand before it, as in [time * batch,
+/// features].
 int32_t emit_result_rows(Builder& builder, const Node& reader, const Value* result, const Form& form) {
   StridedView view = joined(builder.view_of(reader, result));
   std::vector<Piece> first = view.dims.at(0);

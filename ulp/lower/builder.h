@@ -54,10 +54,11 @@ class Builder {
   int32_t bits_of(const graph::Node& reader, const graph::Value* signs) const;
   /// A bound value as a view of a tensor. Throws Unsupported for `reader` as form_of does.
   StridedView view_of(const graph::Node& reader, const graph::Value* value) const;
-  /// The view laid out in plain order. Throws Unsupported where its dimension 0 does not begin with the batch.
+  /// The view laid out in plain order. Throws Unsupported where its dimension 0 does not begin with the
+  /// batch.
   StridedView laid_out(const graph::Node& reader, const StridedView& view);
-  /// The tensor whose items are those of the batch, all rows of an item (TensorInfo::times) side by side; the tensor itself
-  /// where an item has one row. Views are views of it.
+  /// The tensor whose items are those of the batch, all rows of an item (TensorInfo::times) side by side; the
+  /// tensor itself where an item has one row. Views are views of it.
   int32_t items_of(int32_t tensor);
   /// The tensor that holds the view in this layout: the view's own where its bytes lie so already and it has its
   /// shape, else the result of a new step of this name. Throws as laid_out() does.
@@ -80,11 +81,11 @@ class Builder {
   void work_on(const graph::Node& node) { node_ = &node; }
   int32_t add_tensor(const std::string& name, const Form& form, std::vector<int64_t> shape,
                      int64_t times = 1);
-  /// A tensor [before..., batch, ...] of layout plain whose dimensions before the batch, and `joined` behind it, are rows of
-  /// the batch (TensorInfo::times).
+  /// A tensor [before..., batch, ...] of layout plain whose dimensions before the batch, and `joined` behind
+  /// it, are rows of the batch (TensorInfo::times).
   int32_t emit_rows(int32_t tensor, int64_t joined, const std::string& name);
-  /// Adds the step with a new output tensor, which it returns: of as many rows for each item as its inputs have. Throws
-  /// Unsupported where these have different ones.
+  /// Adds the step with a new output tensor, which it returns: of as many rows for each item as its inputs
+  /// have. Throws Unsupported where these have different ones.
   int32_t emit(runtime::Step step, const std::string& name, const Form& form, std::vector<int64_t> shape);
   /// A tensor that steps may read for its batch alone.
   int32_t batch_source() const;

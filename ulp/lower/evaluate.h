@@ -25,8 +25,8 @@ ULP_API at::Tensor run_engine(runtime::Engine& engine, const at::Tensor& input, 
 ULP_API std::vector<at::Tensor> run_engine_all(runtime::Engine& engine,
                                                const std::vector<at::Tensor>& inputs);
 
-/// Something to feed an engine's input with: standard normal numbers, and id 0, which every table has, where
-/// the input holds integers. The engine's sizes, with `batch` for the batch.
+/// Something to feed an engine's input with: standard normal numbers, id 0, which every table has, where the
+/// input holds integers, and any bytes where it holds those. The engine's sizes, with `batch` for the batch.
 ULP_API at::Tensor random_input(const runtime::TensorInfo& info, int64_t batch);
 
 }  // namespace ulp

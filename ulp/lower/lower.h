@@ -46,13 +46,15 @@ struct Words<LowerOptions::Precision> {
 
 /// Lowers the model as it behaves in eval mode; the model itself is not changed. Batch norm is folded, bias,
 /// residual add and relu / relu6 become part of the convolution or linear layer before them, images are NHWC
-/// inside, inputs (f32, or ids in i32 or i64) and outputs (f32) are in plain (NCHW) order with the batch where the model
-/// has it. Steps compute in f32: float64 is refused, and so are integers beyond 2^24 that the graph holds; those that come
-/// from inputs stop a run by name, those that arise in sums and products lose their last digits. Constants carry the parameters' names. Throws
-/// ulp::Error that lists what has no lowering: each op and reason once, with the first node's name and module path;
-/// lower_in_pieces() (pieces.h) runs such nodes in LibTorch. `report`, if given, receives what became one step (changes)
-/// and what follows a step and could not become part of it (near misses). Its parts are the reports of the
-/// passes before. When lower() throws, it holds what was found until then.
+/// inside, inputs (f32, ids in i32 or i64, truth values and uint8 in u8 of scale 1) and outputs (f32) are in
+/// plain (NCHW) order with the batch where the model has it; rows that are batch x time stay such rows
+/// (TensorInfo::times). Steps compute in f32: float64 is refused, and so are integers beyond 2^24 that the
+/// graph holds; those that come from inputs stop a run by name, those that arise in sums and products lose
+/// their last digits. Constants carry the parameters' names. Throws ulp::Error that lists what has no
+/// lowering: each op and reason once, with the first node's name and module path; lower_in_pieces()
+/// (pieces.h) runs such nodes in LibTorch. `report`, if given, receives what became one step (changes) and
+/// what follows a step and could not become part of it (near misses). Its parts are the reports of the passes
+/// before. When lower() throws, it holds what was found until then.
 ULP_API runtime::Plan lower(graph::GraphModule& model, const LowerOptions& options = {},
                             graph::PassReport* report = nullptr);
 

@@ -42,8 +42,9 @@ runtime::Window make_window(Pair kernel, Pair stride, Pair pad, Pair dilation);
 /// The value an argument reads; throws Unsupported when it is none.
 graph::Value* value_arg(const graph::Node& node, std::string_view name);
 
-/// Sizes of a value with kBatch for the batch, and for a dimension 0 that is rows of it (TensorInfo::times), each of which is
-/// an item to the step that reads it; throws Unsupported when the batch is anywhere but in dimension 0.
+/// Sizes of a value with kBatch for the batch, and for a dimension 0 that is rows of it (TensorInfo::times),
+/// each of which is an item to the step that reads it; throws Unsupported when the batch is anywhere but in
+/// dimension 0.
 std::vector<int64_t> shape_of(const graph::Node& node, const graph::Value& value);
 /// The same of a value that may have the batch as any dimension; throws Unsupported when it has none, or it is part of
 /// another.

@@ -52,13 +52,14 @@ struct PointwiseLowering {
   int numbers = 0;    ///< at most, besides those among the arguments
 };
 
-/// What an op of 8 or 16-bit integers may leave the range of its type by: the result then wraps around, as in LibTorch.
-/// The functions and numbers that this takes; both 0 for other nodes.
+/// What an op of 8 or 16-bit integers may leave the range of its type by: the result then wraps around, as in
+/// LibTorch. The functions and numbers that this takes; both 0 for other nodes.
 struct Wrapping {
   int functions = 0, numbers = 0;
 };
 Wrapping wrapping_of(const graph::Node& node);
-/// The result of such a node, which `x` is before it wraps around. Throws Unsupported for what f32 does not hold.
+/// The result of such a node, which `x` is before it wraps around. Throws Unsupported for what f32 does not
+/// hold.
 Operand wrapped(PointwiseWriter& write, const graph::Node& node, Operand x);
 
 /// Null where the step cannot do it.

@@ -20,7 +20,8 @@ using graph::Node;
 using graph::SizeExpr;
 using graph::Value;
 
-/// A value of three or four dimensions, one of them the batch by itself, as a view of itself; nothing for another.
+/// A value of three or four dimensions, one of them the batch by itself, as a view of itself; nothing for
+/// another.
 std::optional<StridedView> view_of_itself(const Value& value) {
   const size_t rank = value.meta ? value.meta->sizes.size() : 0;
   if (rank != 3 && rank != 4) return std::nullopt;
@@ -89,13 +90,15 @@ std::optional<std::vector<std::vector<size_t>>> dims_of(const StridedView& view,
   return count == all ? std::optional(found) : std::nullopt;
 }
 
-/// A side of a product: a value and the order of its dimensions, [N, heads, rows, columns] or [N, rows, columns].
+/// A side of a product: a value and the order of its dimensions, [N, heads, rows, columns] or [N, rows,
+/// columns].
 struct ProductSide {
   Value* value = nullptr;
   std::vector<int64_t> order;
 };
 
-/// `matrices` [groups, rows, columns] as a view of a value of this rank, [N, heads, ...] or [N, ...] in some order.
+/// `matrices` [groups, rows, columns] as a view of a value of this rank, [N, heads, ...] or [N, ...] in some
+/// order.
 std::optional<ProductSide> product_side_of(Value* matrices, size_t rank) {
   const std::vector<const Node*> chain = views_behind(matrices);
   for (size_t from = chain.size(); from-- > 0;) {

@@ -5,9 +5,9 @@
 
 namespace ulp::lowering {
 
-/// A product [groups, m, k] [groups, k, n] whose sides are [N, heads, ...] in any order of dimensions, which views have laid
-/// out, becomes aten::matmul over [N, heads, m, k] and [N, heads, k, n]; its result is read in that form, too. Reads
-/// and gives the sizes of all values.
+/// A product [groups, m, k] [groups, k, n] whose sides are [N, heads, ...] in any order of dimensions, which
+/// views have laid out, becomes aten::matmul over [N, heads, m, k] and [N, heads, k, n]; its result is read
+/// in that form, too. Reads and gives the sizes of all values.
 void products_over_heads(graph::Graph& graph);
 
 }  // namespace ulp::lowering

@@ -35,8 +35,8 @@ struct StepMasks {
   runtime::BlindQueries blind = runtime::BlindQueries::zeros;
 };
 
-/// The step whose softmax gives the weights of these scores for every input; nothing where none does. `hidden_rows`: what the
-/// softmax of nothing but -infinity gives.
+/// The step whose softmax gives the weights of these scores for every input; nothing where none does.
+/// `hidden_rows`: what the softmax of nothing but -infinity gives.
 std::optional<StepMasks> step_masks_of(const std::vector<ScoreChange>& changes,
                                        runtime::BlindQueries hidden_rows);
 

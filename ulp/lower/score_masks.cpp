@@ -37,7 +37,8 @@ bool is_key_row(const Value& value) {
   });
 }
 
-/// True for a view that repeats a mask, or gives it the dimension of heads: what it is of is read in its place.
+/// True for a view that repeats a mask, or gives it the dimension of heads: what it is of is read in its
+/// place.
 bool repeats(const Node& node) {
   if (is_any(node, {"aten::expand", "aten::expand_as"})) return node.args[0].is_value();
   return node.is("aten::unsqueeze") && graph::rank(node.args[0]) == 3 && graph::integer(node.args[1]) == 1;
@@ -134,7 +135,8 @@ bool ScoreMasks::is_zero_or_one(const Argument& mask) {
          is_zero_or_one(node->args[1]);
 }
 
-/// (1 - mask) * number or (mask - 1) * number, of a mask of zeros and ones: the number, or its negative, where it is 0.
+/// (1 - mask) * number or (mask - 1) * number, of a mask of zeros and ones: the number, or its negative,
+/// where it is 0.
 std::optional<AddedMask> ScoreMasks::weighted(const Node& node, double sign, int64_t rank) {
   if (!node.is("aten::mul") || node.args.size() != 2) return std::nullopt;
   const size_t of = fixed_.number(node.args[0]) ? 1 : 0;

@@ -35,8 +35,8 @@ struct AddedMask {
   graph::Value* values = nullptr;  ///< [N, 1, 1, keys], computed; null for none
 };
 
-/// Reads masks that are made of triangles and of rows of keys by and, or, not, products and views. `rank`: of the scores that
-/// a mask is for.
+/// Reads masks that are made of triangles and of rows of keys by and, or, not, products and views. `rank`: of
+/// the scores that a mask is for.
 class ScoreMasks {
  public:
   explicit ScoreMasks(FixedMasks& fixed) : fixed_(fixed) {}

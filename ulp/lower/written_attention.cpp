@@ -57,8 +57,8 @@ std::vector<int64_t> order_of(const Node& node) {
   return order;
 }
 
-/// Follows weights of values back to q and k, and gathers what scales and masks the scores on the way, from the last call to
-/// the first.
+/// Follows weights of values back to q and k, and gathers what scales and masks the scores on the way, from
+/// the last call to the first.
 class Matcher {
  public:
   explicit Matcher(FixedMasks& masks) : masks_(masks), score_masks_(masks) {}
@@ -310,7 +310,8 @@ void fuse_with_heads(Graph& graph, Node& product, std::vector<Argument> args, in
   graph.retarget(&product, "aten::flatten.using_ints", {joined, literal(0), literal(1)});
 }
 
-/// True where the step takes [N, heads, queries, depth] and keys and values of these sizes with a mask of keys.
+/// True where the step takes [N, heads, queries, depth] and keys and values of these sizes with a mask of
+/// keys.
 bool takes_masks(const Value& query, const std::vector<graph::SizeExpr>& keys, const Value& value) {
   if (!query.meta || !value.meta) return false;
   const std::vector<graph::SizeExpr>& q = query.meta->sizes;
@@ -374,8 +375,8 @@ std::optional<StepMasks> masks_of(ScoreMasks& masks, const Node& attention) {
   return step_masks_of(changes, runtime::BlindQueries::zeros);
 }
 
-/// A mask of an attention node that hides what comes later becomes is_causal, one that hides keys of a sample numbers that
-/// are added.
+/// A mask of an attention node that hides what comes later becomes is_causal, one that hides keys of a sample
+/// numbers that are added.
 void name_masks(Graph& graph, FixedMasks& fixed, Node& attention) {
   if (!attention.arg("attn_mask").is_value() || has_attention_step(attention)) return;
   ScoreMasks masks(fixed);

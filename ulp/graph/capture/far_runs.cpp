@@ -20,7 +20,8 @@ namespace {
 
 using c10::IValue;
 
-/// A capture of many calls makes at most so many forward passes, but where one finds something: the most telling sizes.
+/// A capture of many calls makes at most so many forward passes, but where one finds something: the most
+/// telling sizes.
 constexpr size_t kManyCalls = 256, kMostRuns = 10;
 
 constexpr size_t kOneSampleMore = 1;  ///< the run in eval mode that the first one in train mode stands beside

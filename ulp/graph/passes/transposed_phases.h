@@ -13,8 +13,9 @@
 
 namespace ulp::graph {
 
-/// What becomes of a transposed convolution of stride s: a convolution of stride 1 and groups 1 that has product(s) times as
-/// many channels, part p * O + o of which are the results o of phase p, joined by ulp::depth_to_space where it is of images.
+/// What becomes of a transposed convolution of stride s: a convolution of stride 1 and groups 1 that has
+/// product(s) times as many channels, part p * O + o of which are the results o of phase p, joined by
+/// ulp::depth_to_space where it is of images.
 struct ULP_API TransposedPhases {
   std::vector<int64_t> strides;  ///< of the transposed convolution
   std::vector<int64_t> reach;    ///< the convolution's padding
@@ -32,7 +33,8 @@ struct ULP_API TransposedPhases {
   at::Tensor weight_of(const at::Tensor& weight) const;
 };
 
-/// What the names of a convolution, and of a clamp, end in that stand for one behind or in front of ulp::depth_to_space.
+/// What the names of a convolution, and of a clamp, end in that stand for one behind or in front of
+/// ulp::depth_to_space.
 inline constexpr const char* kPhasesSuffix = "_conv";
 
 /// transposed_as_conv() of pass.h for calls of these ops that `takes` is true of.

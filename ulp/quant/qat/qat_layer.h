@@ -12,8 +12,9 @@
 
 namespace ulp::quant {
 
-/// What a captured layer computes with: aten::conv2d, aten::conv_transpose2d or aten::linear. A transposed convolution is
-/// computed as its inference form is, by an ordinary one of its phases; `w` and `b` of a call are those of that one.
+/// What a captured layer computes with: aten::conv2d, aten::conv_transpose2d or aten::linear. A transposed
+/// convolution is computed as its inference form is, by an ordinary one of its phases; `w` and `b` of a call
+/// are those of that one.
 struct LayerCall {
   at::Tensor weight, bias;  ///< the model's own; bias may be undefined
   std::optional<graph::TransposedPhases> phases;
@@ -23,7 +24,8 @@ struct LayerCall {
 
   LayerCall(const graph::Graph& graph, const graph::Node& layer);
   at::Tensor operator()(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) const;
-  /// The weight that a call takes; channels of the result are dimension 0 of it, several times over where there are phases.
+  /// The weight that a call takes; channels of the result are dimension 0 of it, several times over where
+  /// there are phases.
   at::Tensor computed_weight() const { return phases ? phases->weight_of(weight) : weight; }
   /// One number for each channel of the result as one for each of such a weight; undefined stays so.
   at::Tensor each(const at::Tensor& channels) const {

@@ -114,7 +114,8 @@ std::string whole_name(const graph::Node& conv) {
   return name.substr(0, name.rfind(graph::kPhasesSuffix));
 }
 
-/// Transposed convolutions of images, but for those of these names, as ordinary ones; gives the names of those.
+/// Transposed convolutions of images, but for those of these names, as ordinary ones; gives the names of
+/// those.
 Names phases_in(Graph& graph, const Names& whole) {
   Names taken;
   graph::transposed_as_conv(graph, {"aten::conv_transpose2d"}, [&](const graph::Node& node) {

@@ -5,8 +5,9 @@
 
 namespace ulp::runtime {
 
-/// Which dimensions become rows of the batch (TensorInfo::times): those before it, and `joined` behind it. Without any the
-/// rows become a dimension again, with all that is behind them: [times * batch, ...] -> [batch, times * rest].
+/// Which dimensions become rows of the batch (TensorInfo::times): those before it, and `joined` behind it.
+/// Without any the rows become a dimension again, with all that is behind them: [times * batch, ...] ->
+/// [batch, times * rest].
 struct RegroupAttributes {
   int64_t joined = 0;
 

@@ -44,9 +44,9 @@ struct ConstantFacts {
   std::map<std::string, std::pair<int64_t, int64_t>> ids;  ///< the smallest and the largest of a constant's
 };
 
-/// One step with its plan. Indices are valid and counts are in the op's range once verify has made one. Where tensors have
-/// several rows for each item (TensorInfo::times), a step sees each row as an item, of a batch that is as many times
-/// larger; regroup alone sees them as they are.
+/// One step with its plan. Indices are valid and counts are in the op's range once verify has made one. Where
+/// tensors have several rows for each item (TensorInfo::times), a step sees each row as an item, of a batch
+/// that is as many times larger; regroup alone sees them as they are.
 class StepView {
  public:
   /// With `facts`, each constant is looked through once for all views that are given the same ones; with `packs`, packed
