@@ -7,11 +7,8 @@
 
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/passes/transposed_phases.h"
-#include "ulp/lower/evaluate.h"
-#include "ulp/lower/lower.h"
 #include "ulp/quant/qat/qat.h"
 #include "ulp/quant/quantize.h"
-#include "ulp/runtime/engine/engine.h"
 
 namespace ulp::quant {
 namespace {
@@ -88,9 +85,6 @@ TEST(QatOfTransposed, EvalResultsAreThoseOfTheConvertedGraphBitForBit) {
         const at::Tensor trained = qat->forward(x), integers = converted->forward(x);
         EXPECT_TRUE(trained.equal(integers)) << (trained - integers).abs().max();
         EXPECT_TRUE(converted->parameters().empty());
-        runtime::Engine engine(ulp::lower(*converted), {.threads = 1});
-        const at::Tensor run = run_engine(engine, x);
-        EXPECT_LE((run - integers).norm().item<double>(), 0.03 * integers.norm().item<double>());
       }
     }
   }

@@ -159,14 +159,14 @@ void read_heads(Graph& graph, Value* matrices, Value* heads, Node& product) {
   std::optional<StridedView> first = reshaped(whole, matrices->meta->sizes);
   if (!first) return;
   std::vector<Open> open = {{matrices, *first}};
-  std::unordered_set<const Node*> made = {heads->producer};
+  std::unordered_set<const Node*> seen = {heads->producer};  // and what is made here
   while (!open.empty()) {
     const Open at = open.back();
     open.pop_back();
     for (Node* user : graph.users(at.value)) {
       if (user->kind() != Node::Kind::call || user->outputs().size() != 1 || user->args[0].value != at.value)
         continue;
-      if ((!is_move(*user) && !is_identity(*user)) || made.contains(user)) continue;
+      if ((!is_move(*user) && !is_identity(*user)) || !seen.insert(user).second) continue;
       const std::optional<StridedView> view = through(*user, at.view);
       if (!view || !user->output()->meta) continue;
       open.push_back({user->output(), *view});
@@ -189,7 +189,7 @@ void read_heads(Graph& graph, Value* matrices, Value* heads, Node& product) {
       }
       if (!whole_dims || order.size() != rank) continue;
       Value* ordered = permuted_value(graph, heads, order, product);
-      made.insert(ordered->producer);
+      seen.insert(ordered->producer);
       graph.replace_uses(user->output(), ordered);
       open.back().value = ordered;
     }
