@@ -21,7 +21,7 @@ INT8_FORMS = {"qdq": "onnx", "tflite_int8": "tflite"}
 # Functions with jumps, where a rounded operand may give another number.
 JUMPS = ("round", "floor", "ceil", "trunc", "frac", "remainder", "fmod", "eq", "ne", "lt", "le", "gt", "ge", "to_int", "to_bool", "int_div", "arg",
          "sorting", "logical", "heaviside", "sign", "reduce_any", "reduce_all", "div_", "where", "hardshrink", "isinf", "nearest", "max_both",
-         "copysign", "interpolate", "grid_sample")
+         "copysign", "interpolate", "grid_sample", "buckets")
 
 
 def off(theirs, right):

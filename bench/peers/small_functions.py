@@ -179,7 +179,7 @@ def sorting_buckets(dice):
     return dice.choice([
         lambda: of(lambda m, x: torch.bucketize(x, m.b, right=right), x, b=bounds),
         lambda: of(lambda m, x: torch.searchsorted(m.b, x, right=right), x, b=bounds),
-        lambda: of(lambda x: torch.searchsorted(x.sort(-1)[0], x, right=right), x),
+        lambda: of(lambda x: torch.searchsorted(x.sort(-1)[0], x + 0.3, right=right), x),
     ])()
 
 
