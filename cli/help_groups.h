@@ -13,9 +13,9 @@ struct HelpGroup {
   std::vector<std::string> flags;
 };
 
-/// Sorts the flags of a command's help. Groups and their flags stand in the order that is given here; flags that no group
-/// names come behind them, under the titles that they have. Throws CLI::OptionNotFound for a flag that the command does not
-/// have. To be called when the command has all its flags.
+/// Sorts the flags of a command's help. Groups and their flags stand in the order that is given here; flags that
+/// no group names come behind them, under the titles that they have. Throws CLI::OptionNotFound for a flag that
+/// the command does not have. To be called when the command has all its flags.
 void group_help(CLI::App& command, const std::vector<HelpGroup>& groups);
 
 }  // namespace ulp::cli

@@ -1,5 +1,6 @@
 # Configures ulp without its parts and reads from the install rules that their headers are left out, and the others are not:
 # cmake -DSOURCE=dir -DBINARY=dir -DTORCH=prefix -DCXX=compiler -P left_out.cmake
+file(REMOVE_RECURSE ${BINARY})
 set(parts distill distributed exchange fp8 memory prune)
 foreach(part ${parts})
   string(TOUPPER ${part} option)
