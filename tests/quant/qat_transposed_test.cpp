@@ -30,13 +30,13 @@ struct Up {
 constexpr Up kUps[] = {{2, 2, 0, 0}, {3, 2, 1, 1},    {4, 2, 1, 0},      {3, 1, 1, 0},
                        {3, 3, 0, 0}, {3, 2, 0, 0, 2}, {2, 2, 1, 0, 1, 2}};
 
-struct DecoderImpl : nn::Module {
+struct PhaseDecoderImpl : nn::Module {
   nn::Conv2d first = register_module("first", nn::Conv2d(nn::Conv2dOptions(3, 6, 3).padding(1)));
   nn::ConvTranspose2d up{nullptr};
   nn::BatchNorm2d norm{nullptr};
   nn::Conv2d last = register_module("last", nn::Conv2d(nn::Conv2dOptions(4, 3, 1)));
   bool relu = true;
-  DecoderImpl(const Up& shape, bool has_norm, bool has_relu) : relu(has_relu) {
+  PhaseDecoderImpl(const Up& shape, bool has_norm, bool has_relu) : relu(has_relu) {
     up = register_module("up", nn::ConvTranspose2d(shape.options(6, 4)));
     if (has_norm) norm = register_module("norm", nn::BatchNorm2d(4));
   }
@@ -46,7 +46,7 @@ struct DecoderImpl : nn::Module {
     return last(relu ? torch::relu(y) : y);
   }
 };
-TORCH_MODULE(Decoder);
+TORCH_MODULE(PhaseDecoder);
 
 at::Tensor drawn(uint64_t seed, int64_t n) {
   torch::manual_seed(seed);
@@ -71,7 +71,7 @@ TEST(QatOfTransposed, EvalResultsAreThoseOfTheConvertedGraphBitForBit) {
       for (const bool has_relu : {false, true}) {
         const BatchNormFolding folding = seed % 2 == 0 ? BatchNormFolding::fast : BatchNormFolding::exact;
         torch::manual_seed(++seed);
-        Decoder model(shape, has_norm, has_relu);
+        PhaseDecoder model(shape, has_norm, has_relu);
         SCOPED_TRACE(testing::Message()
                      << "kernel " << shape.kernel << " stride " << shape.stride << " groups " << shape.groups
                      << " norm " << has_norm << " relu " << has_relu);
@@ -134,7 +134,7 @@ TEST(QatOfTransposed, GradientsAreThoseOfLibTorchsFakeQuantization) {
 
 TEST(QatOfTransposed, LayersThatTheRecipeSkipsStayWhole) {
   torch::manual_seed(10);
-  Decoder model(kUps[1], true, true);
+  PhaseDecoder model(kUps[1], true, true);
   Recipe recipe = Recipe::x86_int8();
   recipe.skip_modules = {"up"};
   auto qat = prepare_qat(capture(model, {drawn(1, 2)}), recipe);
@@ -151,7 +151,7 @@ TEST(QatOfTransposed, LayersThatTheRecipeSkipsStayWhole) {
 
 TEST(QatOfTransposed, LearnedScalesTrain) {
   torch::manual_seed(11);
-  Decoder model(kUps[0], true, true);
+  PhaseDecoder model(kUps[0], true, true);
   auto qat =
       prepare_qat(capture(model, {drawn(1, 2)}), Recipe::x86_int8(), {.learned = LearnedParameters::scale});
   qat->forward(drawn(2, 4));  // starts the scales
