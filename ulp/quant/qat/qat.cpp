@@ -86,6 +86,7 @@ std::shared_ptr<graph::GraphModule> convert_qat(const std::shared_ptr<QatModule>
     return convert_binary(*parts.source);
   }
   KnownQParams known;
+  known.untrained = form.untrained;
   graph::PassReport result = parts.report;
   for (const auto& [value, quantizer] : parts.activations) {
     known.values[value] = quantizer->qparams();

@@ -39,7 +39,7 @@ class Converter {
 
   void run() {
     observers_ = take_observers(graph_);
-    const Placement placement = place(graph_, recipe_);
+    const Placement placement = place(graph_, recipe_, known_.untrained);
     for (Value* value : placement.observed) quantized_[value] = store("quant." + value->name, find(*value));
     for (const auto& [value, origin] : placement.sharing) quantized_[value] = quantized_.at(origin);
     for (const Chain& chain : placement.chains) {

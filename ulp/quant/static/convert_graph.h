@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 
@@ -16,6 +17,7 @@ namespace ulp::quant {
 struct KnownQParams {
   std::unordered_map<std::string, QParams> values;   ///< by the name of the quantized value
   std::unordered_map<std::string, QParams> weights;  ///< by the name of the layer's node
+  std::set<std::string> untrained;                   ///< as in place()
 };
 
 /// Observers by the name of their submodule; see observer_name().

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ enum class Purpose : uint8_t { conversion, training };
 struct InferenceForm {
   std::shared_ptr<graph::Graph> graph;
   Placement placement;
+  std::set<std::string> untrained = {};  ///< of Purpose::training: nodes that eval mode alone calls
 };
 
 /// A copy of the captured graph as it will infer; `near_misses` receives what could not be folded and why.

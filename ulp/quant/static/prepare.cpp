@@ -172,7 +172,7 @@ InferenceForm inference_form(const Graph& captured, const Recipe& recipe, Purpos
   }
   check_backend(placement, recipe);
   refused.insert(refused.begin(), near_misses.begin(), near_misses.end());
-  return {graph, std::move(placement)};
+  return {graph, std::move(placement), std::move(untrained)};
 }
 
 PreparedModule::PreparedModule(std::shared_ptr<Graph> graph, Recipe recipe, graph::PassReport report)
@@ -184,7 +184,9 @@ std::shared_ptr<PreparedModule> prepare(const std::shared_ptr<graph::GraphModule
   if (recipe.backend == Backend::binary)
     fail("quant.prepare",
          "expected a recipe whose ranges come from data; binary networks are trained: prepare_qat()");
-  auto [graph, placement] = inference_form(captured->graph(), recipe, Purpose::conversion);
+  InferenceForm form = inference_form(captured->graph(), recipe, Purpose::conversion);
+  const std::shared_ptr<Graph> graph = form.graph;
+  Placement& placement = form.placement;
   for (Value* value : placement.observed) {
     insert_observer(*graph, value, recipe.activation_of(op_name(producer_of(*value, placement))),
                     label_of(*value, placement));
