@@ -1,11 +1,14 @@
-// Runs the tests, or with --table [NETWORK...] prints a Markdown table of networks and stages and the
-// messages behind each failure.
+// Runs the tests; with --table [NETWORK...] prints a Markdown table of networks and stages and the messages
+// behind each failure; with --page FILE writes the list of expected.h into docs/networks.md.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
+#include <sstream>
 #include <string_view>
 
+#include "page.h"
 #include "stages.h"
 
 namespace ulp::test {
@@ -73,6 +76,16 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "--table") {
     ulp::test::print_table({argv + 2, argv + argc});
     return 0;
+  }
+  if (argc == 3 && std::string_view(argv[1]) == "--page") {
+    std::stringstream page;
+    page << std::ifstream(argv[2]).rdbuf();
+    const std::string text = ulp::test::with_networks(page.str());
+    std::ofstream file(argv[2]);
+    file << text;
+    if (file.flush()) return 0;
+    std::fprintf(stderr, "test_networks: cannot write %s\n", argv[2]);
+    return 1;
   }
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -25,6 +25,9 @@ struct Network {
   std::function<Instance()> make;  ///< weights are drawn from the global random state
   /// Inputs of a batch size, with the batch in dimension 0 of each, drawn from the global random state.
   std::function<std::vector<torch::Tensor>(int64_t batch)> inputs;
+  /// Gradients of the graph are the model's within this share of the largest; 0: bit for bit. For a backward
+  /// pass that is written by hand, in another order of operations than LibTorch's.
+  double gradients_within = 0;
 };
 
 /// A model whose forward takes tensors and returns a tensor, a tuple or a list.
@@ -44,27 +47,45 @@ const std::vector<Network>& networks();
 
 Network actor_critic();
 Network alexnet();
+Network alphazero();
 Network autoencoder();
 Network bert();
+Network bifpn();
+Network captioning();
 Network convnext();
+Network cyclegan();
 Network dcgan_discriminator();
 Network dcgan_generator();
+Network ddpm();
+Network deeplab();
 Network densenet();
+Network dit();
 Network ecg();
 Network efficientnet();
 Network forecast();
+Network glow();
 Network gpt();
+Network gpt_scratch();
 Network graph_conv();
 Network gru_attention();
 Network keypoints();
 Network llama();
+Network llama_complex();
 Network lstm_cells();
+Network mae();
 Network mixture_of_experts();
 Network mobilenet_v3();
+Network nerf();
+Network neumf();
+Network pixelcnn();
 Network pointnet();
+Network realnvp();
 Network recommender();
+Network recurrent_policy();
+Network rnn_lm();
 Network se_resnet();
 Network siamese();
+Network speech_transformer();
 Network ssd();
 Network super_resolution();
 Network swin();
@@ -75,7 +96,9 @@ Network vae();
 Network vgg();
 Network video();
 Network vit();
+Network vqvae2();
 Network wavenet();
 Network yolo();
+Network yolov8();
 
 }  // namespace ulp::test

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 
+#include "error_of.h"
 #include "expected.h"
+#include "file_bytes.h"
+#include "page.h"
 #include "stages.h"
 
 namespace ulp::test {
@@ -13,16 +16,15 @@ class Networks : public testing::TestWithParam<size_t> {};
 
 TEST_P(Networks, GoThroughEveryStageButThoseListed) {
   const Network& network = networks()[GetParam()];
-  const std::vector<std::string> missing = missing_stages(network.name);
   Subject subject(network);
   for (size_t i = 0; i < kStageNames.size(); ++i) {
-    const std::string name = kStageNames[i];
+    const std::string what = network.name + ", " + kStageNames[i];
     const StageResult result = subject.run(static_cast<Stage>(i));
-    const bool listed = std::ranges::find(missing, name) != missing.end();
+    const Missing* missing = missing_of(network.name, kStageNames[i]);
     const bool failed = result.kind == StageResult::Kind::fails;
-    EXPECT_FALSE(failed && !listed) << network.name << ", " << name << ": " << result.message;
-    EXPECT_FALSE(!failed && listed) << network.name << ", " << name
-                                    << " works: take it off tests/networks/expected.h";
+    EXPECT_FALSE(failed && missing == nullptr) << what << ": " << result.message;
+    EXPECT_FALSE(!failed && missing != nullptr) << what << " works: take it off tests/networks/expected.h";
+    if (failed && missing != nullptr) EXPECT_SAYS(result.message, missing->says);
   }
 }
 
@@ -50,11 +52,19 @@ TEST(NetworkList, IsSortedSmallAndNamesStagesThatThereAre) {
     for (const torch::Tensor& p : network.make().root->parameters()) count += p.numel();
     EXPECT_LE(count, 50000) << network.name;
   }
-  for (const auto& [network, stages] : kMissing) {
+  for (const auto& [network, all] : kMissing) {
     EXPECT_TRUE(std::ranges::count(networks(), network, &Network::name) == 1) << network;
-    for (const std::string& stage : missing_stages(network))
-      EXPECT_TRUE(std::ranges::count(kStageNames, stage) == 1) << network << ": " << stage;
+    for (const Missing& missing : all) {
+      EXPECT_FALSE(missing.says.empty()) << network;
+      for (const std::string& stage : stages_of(missing))
+        EXPECT_TRUE(std::ranges::count(kStageNames, stage) == 1) << network << ": " << stage;
+    }
   }
+}
+
+TEST(NetworksPage, SaysWhatTheListSays) {
+  const std::string page = file_bytes(ULP_SOURCE_DIR "/docs/networks.md");
+  EXPECT_TRUE(with_networks(page) == page) << "make it again: test_networks --page docs/networks.md";
 }
 
 }  // namespace

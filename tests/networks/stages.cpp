@@ -1,64 +1,20 @@
+// The stages of capture, training, quantization and engines.
 #include "stages.h"
 
 #include <algorithm>
-#include <sstream>
-#include <stdexcept>
 
-#include "graph/same.h"
 #include "lower/support.h"
+#include "stage_support.h"
 #include "ulp/amp/autocast/autocast.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
 #include "ulp/lower/pieces.h"
 #include "ulp/quant/quantize.h"
-#include "ulp/quant/scheme/round_trip.h"
 #include "ulp/quant/weights/dynamic.h"
 #include "ulp/quant/weights/weights.h"
 #include "ulp/runtime/engine/engine.h"
 
 namespace ulp::test {
-
-namespace {
-
-constexpr int64_t kExample = 4;  ///< the batch that is captured
-constexpr int64_t kOther = 7;    ///< and one that is not
-constexpr double kQuantizedDb =
-    10;  ///< of 8 bits against the float graph: random weights, a few hundred values
-constexpr double kBF16Db = 25, kInt8Db = 15, kF32Db = 90;
-constexpr double kF32Least = 1e-5;  ///< quotients and powers of small numbers enlarge what was rounded before
-
-/// A stage that did not do what it should.
-template <typename... Parts>
-[[noreturn]] void differs(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  throw std::runtime_error(out.str());
-}
-
-void expect_finite(const Tensors& results) {
-  for (const at::Tensor& result : results)
-    if (!torch::isfinite(result).all().item<bool>()) differs("a result is not finite");
-}
-
-void expect_same_bits(const Tensors& want, const Tensors& got, const char* what) {
-  if (want.size() != got.size())
-    differs(want.size(), " of ", what, " in the model, ", got.size(), " in the graph");
-  for (size_t i = 0; i < want.size(); ++i)
-    if (!same_bits(want[i], got[i])) differs(what, " ", i, " of the graph differs from the model's");
-}
-
-/// Signal to noise of two results, infinite where they are equal.
-double ratio_db(const at::Tensor& exact, const at::Tensor& result) {
-  if (exact.sizes() != result.sizes()) differs("expected sizes ", exact.sizes(), ", got ", result.sizes());
-  return quant::quantization_error(exact.to(at::kFloat), result.to(at::kFloat)).sqnr_db;
-}
-
-/// The first line; LibTorch's messages go on with where it is in LibTorch.
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
-
-}  // namespace
 
 Subject::Subject(const Network& network) : network_(network) {
   torch::manual_seed(1);
@@ -129,6 +85,9 @@ void Subject::attempt(Stage stage) {
     case Stage::weight_only:
       return expect_near(*quant::quantize_weights(graph_));
     case Stage::engine_fp32:
+      run_engine_of(*graph_, stage);
+      lowers_ = true;
+      return;
     case Stage::engine_bf16:
       return run_engine_of(*graph_, stage);
     case Stage::engine_int8:
@@ -137,6 +96,16 @@ void Subject::attempt(Stage stage) {
       return run_pieces_of(*graph_, kF32Db);
     case Stage::pieces_int8:
       return run_pieces_of(*quantized(), kInt8Db);
+    case Stage::qat:
+      return train_quantized();
+    case Stage::cut:
+      return cut_channels();
+    case Stage::distilled:
+      return teach_student();
+    case Stage::onnx:
+      return write_onnx();
+    case Stage::pt2:
+      return write_pt2();
   }
 }
 
@@ -152,7 +121,7 @@ void Subject::compare_with_model(bool training) {
     const Outcome want = outcome(model_.forward, tensors, inputs, training, false);
     const Outcome got = outcome(in_mode, tensors, inputs, training, false);
     expect_same_bits(want.outputs, got.outputs, "result");
-    expect_same_bits(want.gradients, got.gradients, "gradient");
+    expect_same_gradients(want.gradients, got.gradients, network_.gradients_within);
     expect_same_bits(want.buffers, got.buffers, "buffer");
   }
 }
@@ -168,8 +137,7 @@ void Subject::train_in_bf16() {
     const amp::Autocast guard(torch::kCPU, torch::kBFloat16);
     results = module.forward_all(draw(kExample, 60));
   }
-  at::Tensor loss = torch::zeros({});
-  for (const at::Tensor& result : results) loss = loss + result.to(at::kFloat).square().mean();
+  const at::Tensor loss = sum_of_squares(results);
   optimizer.zero_grad();
   loss.backward();
   Tensors gradients{loss.detach()};

@@ -24,11 +24,17 @@ enum class Stage : uint8_t {
   engine_bf16,    ///< the same in bf16, by the ratio of signal to noise
   engine_int8,    ///< the same of the statically quantized graph
   pieces_fp32,    ///< engines for what they have, LibTorch for the rest, at three batch sizes
-  pieces_int8     ///< the same of the statically quantized graph
+  pieces_int8,    ///< the same of the statically quantized graph
+  qat,  ///< two steps of quantized training; eval mode gives the converted graph's numbers, its engine, too
+  cut,  ///< without 30 % of its channels it computes what it does with them zeroed; an engine of it does, too
+  distilled,  ///< a student's loss and gradients are those that LibTorch computes, and a step moves it
+  onnx,       ///< written and read back, the numbers agree at three batch sizes
+  pt2         ///< written and read back, the bits agree
 };
-inline constexpr std::array<const char*, 11> kStageNames = {
-    "captured",    "trains",      "bf16_training", "static_int8", "dynamic",    "weight_only",
-    "engine_fp32", "engine_bf16", "engine_int8",   "pieces_fp32", "pieces_int8"};
+inline constexpr std::array<const char*, 16> kStageNames = {
+    "captured",    "trains",      "bf16_training", "static_int8", "dynamic",     "weight_only",
+    "engine_fp32", "engine_bf16", "engine_int8",   "pieces_fp32", "pieces_int8", "qat",
+    "cut",         "distilled",   "onnx",          "pt2"};
 
 /// How a stage ended.
 struct StageResult {
@@ -58,11 +64,19 @@ class Subject {
   void expect_near(graph::GraphModule& approximation);
   void run_engine_of(graph::GraphModule& module, Stage stage);
   void run_pieces_of(graph::GraphModule& module, double floor_db);
+  void train_quantized();
+  void cut_channels();
+  void teach_student();
+  void write_onnx();
+  void write_pt2();
+  /// Results of both at three batch sizes are `floor_db` apart, or have the same bits where it is infinite.
+  void compare_graphs(graph::GraphModule& want, graph::GraphModule& got, double floor_db);
 
   const Network& network_;
   Instance model_;
   std::shared_ptr<graph::GraphModule> graph_, quantized_;
   std::string capture_error_, quantize_error_;
+  bool lowers_ = false;  ///< Stage::engine_fp32 works
 };
 
 }  // namespace ulp::test
