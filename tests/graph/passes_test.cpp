@@ -369,7 +369,7 @@ TEST(Canonicalize, FilledTensorsThatAreLargerThanWhatReadsThemStay) {
   const std::vector<std::string> targets = plain_targets([](const at::Tensor& x) {
     return torch::empty_like(x).fill_(2.0) * x.sum(1, /*keepdim=*/true);  // the result is as large as x
   });
-  EXPECT_EQ(targets, (std::vector<std::string>{"aten::empty_like", "aten::fill.Scalar",
+  EXPECT_EQ(targets, (std::vector<std::string>{"aten::zeros_like", "aten::fill.Scalar",
                                                "aten::sum.dim_IntList", "aten::mul.Tensor"}));
 }
 

@@ -72,7 +72,7 @@ TEST(LowerErrors, WrongInputsHaveTheCodeOfShapes) {
     EXPECT_EQ(code_of([&] { run_engine(engine, wrong); }), ErrorCode::bad_shape) << wrong.sizes();
   }
   EXPECT_EQ(code_of([&] { module->forward_all({}); }), ErrorCode::bad_shape);
-  EXPECT_EQ(code_of([&] { runtime::Engine(lower(*module), {.isa = "none"}); }), ErrorCode::unavailable);
+  EXPECT_EQ(code_of([&] { runtime::Engine(lower(*module), {.isa = "none"}); }), ErrorCode::bad_option);
   EXPECT_EQ(code_of([&] { runtime::Engine(lower(*module), {.error_budget = 2}); }), ErrorCode::bad_option);
 }
 

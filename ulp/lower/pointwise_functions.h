@@ -62,6 +62,9 @@ Wrapping wrapping_of(const graph::Node& node);
 /// hold.
 Operand wrapped(PointwiseWriter& write, const graph::Node& node, Operand x);
 
+/// The lowest `bits` bits of whole numbers, as a number that is not negative.
+Operand low_bits(PointwiseWriter& write, Operand x, int bits);
+
 /// Null where the step cannot do it.
 const PointwiseLowering* find_pointwise(const graph::Node& node);
 

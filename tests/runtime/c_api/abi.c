@@ -71,6 +71,7 @@ int main(void) {
   FIELD(ulp_tensor_info, zero_point);
   FIELD(ulp_tensor_info, scale);
   FIELD(ulp_tensor_info, shape);
+  FIELD(ulp_tensor_info, times);
   SIZE(ulp_free_dimension);
   FIELD(ulp_free_dimension, struct_size);
   FIELD(ulp_free_dimension, name);

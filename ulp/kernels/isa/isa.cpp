@@ -85,7 +85,8 @@ Isa isa_from_string(const std::string& name) {
     if (name == row.name) return row.isa;
     all.push_back(row.isa);
   }
-  fail("kernels.isa_from_string", "expected one of ", words(all), "; got '", name, "'");
+  fail(ErrorCode::bad_option, "kernels.isa_from_string", "expected one of ", words(all), "; got '", name,
+       "'");
 }
 
 std::vector<Isa> available_isas() {

@@ -30,7 +30,8 @@ static void expect(bool holds, const char* what) {
 }
 
 static torch::nn::Sequential make_model() {
-  return torch::nn::Sequential(torch::nn::Linear(8, 16), torch::nn::ReLU(), torch::nn::Linear(16, 4));
+  return torch::nn::Sequential(torch::nn::Linear(8, 16), torch::nn::ReLU(), torch::nn::Linear(16, 16),
+                               torch::nn::ReLU(), torch::nn::Linear(16, 4));
 }
 
 int main() {
