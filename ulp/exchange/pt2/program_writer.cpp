@@ -11,6 +11,7 @@
 #include "ulp/exchange/calls.h"
 #include "ulp/exchange/pt2/arguments_out.h"
 #include "ulp/exchange/pt2/result_tree.h"
+#include "ulp/exchange/pt2/tensor_names.h"
 #include "ulp/exchange/pt2/where.h"
 
 namespace ulp::exchange::pt2 {
@@ -109,13 +110,17 @@ void ProgramWriter::add_tensors(TensorFolder& weights, TensorFolder& constants) 
   const auto folder_of = [&](const Attribute& attribute) -> TensorFolder& {
     return attribute.kind == Attribute::Kind::constant ? constants : weights;
   };
-  for (const auto& [name, attribute] : graph_.attributes()) folder_of(attribute).add(name, attribute);
+  std::vector<std::string> given;
+  for (const auto& [name, attribute] : graph_.attributes()) given.push_back(name);
+  const std::map<std::string, std::string> written = attribute_names(given);
+  for (const auto& [name, attribute] : graph_.attributes())
+    folder_of(attribute).add(written.at(name), attribute);
   for (const auto& [kind, start, spec, target] : forms) {
     for (const auto& [name, attribute] : graph_.attributes()) {
       if (attribute.kind != kind) continue;
       const std::string value = unique_name(start + name);
       attribute_names_[name] = value;
-      Json described = {{"arg", {{"name", value}}}, {target, name}};
+      Json described = {{"arg", {{"name", value}}}, {target, written.at(name)}};
       if (kind == Attribute::Kind::buffer) described["persistent"] = true;
       add_placeholder(value, folder_of(attribute).meta(attribute.tensor), {{spec, described}});
     }
