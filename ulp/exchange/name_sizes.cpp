@@ -90,6 +90,24 @@ Unsure unsure_of(const Graph& graph) {
   return found;
 }
 
+/// Adds runs in which each free dimension alone has its two smallest sizes, and all have the smallest: a cut that
+/// ends the same at larger ones may end elsewhere there, also where it cuts a multiple of the dimension.
+void add_smallest(std::vector<Sizes>& points, const Graph& graph) {
+  const Sizes usual = points.at(1);
+  Sizes least = {usual[0]};
+  for (size_t i = 0; i < graph.free.size(); ++i) {
+    const graph::FreeDimension& free = graph.free[i];
+    const int64_t first = (free.min + free.multiple - 1) / free.multiple * free.multiple;
+    least.push_back(first);
+    for (const int64_t size : {first, first + free.multiple}) {
+      Sizes point = usual;
+      point[i + 1] = std::min(size, std::max(first, free.max));
+      if (std::ranges::find(points, point) == points.end()) points.push_back(std::move(point));
+    }
+  }
+  if (std::ranges::find(points, least) == points.end()) points.push_back(std::move(least));
+}
+
 /// The batch and then the free dimensions, for each run.
 std::vector<Sizes> points_of(const Graph& graph, const std::set<int64_t>& around) {
   std::vector<Sizes> points;
@@ -108,6 +126,7 @@ std::vector<Sizes> points_of(const Graph& graph, const std::set<int64_t>& around
           std::clamp(size / free.multiple * free.multiple, free.min, std::max(free.min, free.max)));
     if (std::ranges::find(points, point) == points.end()) points.push_back(std::move(point));
   }
+  add_smallest(points, graph);
   return points;
 }
 
