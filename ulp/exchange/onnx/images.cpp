@@ -1,5 +1,7 @@
 // Padding and the moves between channels and pixels.
+#include <algorithm>
 #include <limits>
+#include <string_view>
 
 #include "ulp/exchange/onnx/converters.h"
 
@@ -9,6 +11,24 @@ namespace {
 
 using graph::Node;
 using graph::Value;
+
+bool is_max_pool(const Node& node) {
+  return node.op().find("max_pool") != std::string_view::npos;
+}
+
+/// What the border holds. ONNX Runtime 1.31 makes a border of zeros that a max pool reads that pool's own, which is
+/// -infinity there (Pad_Fusion); it leaves one of -0 alone. Convolutions, for which the two are alike, keep 0.
+c10::Scalar border_of(const Builder& builder, const Node& node, at::ScalarType type) {
+  const c10::Scalar value = scalar_arg(node, "value", 0);
+  if (!at::isFloatingType(type) || value.toDouble() != 0) return value;
+  const auto& nodes = builder.graph().nodes();
+  const auto users = builder.graph().users(node.output());
+  const bool pooled = std::ranges::any_of(nodes, [](const auto& other) { return is_max_pool(*other); });
+  const bool convolved = !users.empty() && std::ranges::all_of(users, [](const Node* user) {
+    return user->op().find("conv") != std::string_view::npos;
+  });
+  return pooled && !convolved ? c10::Scalar(-0.0) : value;
+}
 
 /// LibTorch lists pairs from the last dimension on, ONNX all that lies before and then all behind.
 void pad(Builder& builder, const Node& node, const std::string& mode) {
@@ -22,7 +42,7 @@ void pad(Builder& builder, const Node& node, const std::string& mode) {
     pads[2 * rank - 1 - i] = pairs[2 * i + 1];
   }
   Names inputs = {builder.name_of(&x), builder.ints(pads)};
-  if (mode == "constant") inputs.push_back(builder.scalar(scalar_arg(node, "value", 0), type_of(x)));
+  if (mode == "constant") inputs.push_back(builder.scalar(border_of(builder, node, type_of(x)), type_of(x)));
   builder.result(node, "Pad", std::move(inputs), {{"mode", mode}});
 }
 
