@@ -2,9 +2,12 @@
 #include <torch/torch.h>
 
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "error_of.h"
 #include "onnx_case.h"
+#include "ulp/lower/pieces.h"
 
 namespace ulp::test {
 
@@ -221,6 +224,18 @@ TEST(ImportNumbers, ExtremesOfNothing) {
   EXPECT_TRUE(torch::equal(extreme("ReduceMin", at::kLong),
                            torch::full({2, 1, 3}, std::numeric_limits<int64_t>::max(), torch::kLong)));
   EXPECT_TRUE(torch::equal(extreme("ReduceMin", at::kByte), torch::full({2, 1, 3}, 255, torch::kByte)));
+}
+
+/// No input of the piece has the batch, which a constant of an engine follows.
+TEST(ImportNumbers, ExtremesOfNothingRunInPieces) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (const auto& [op, right] : {std::pair{"ReduceMax", -kInf}, {"ReduceMin", kInf}}) {
+    OnnxCase file;
+    file.input("x", {2, 0, 3}).node(op, {"x"}, {"y"}, {{"axes", std::vector<int64_t>{1}}});
+    const auto module = file.output("y").import(13);
+    const std::vector<at::Tensor> results = lower_in_pieces(*module).run({torch::zeros({2, 0, 3})});
+    EXPECT_TRUE(torch::equal(results.at(0), torch::full({2, 1, 3}, right))) << op;
+  }
 }
 
 TEST(ImportNumbers, OperandsAlongAnAxisInEveryType) {

@@ -250,8 +250,12 @@ int32_t Builder::emit(Step step, const std::string& name, const Form& form, std:
 int32_t Builder::batch_source() const {
   // The model's inputs come first, or what has their batch first.
   const auto found = std::ranges::find_if(plan_.tensors, [](const runtime::TensorInfo& one) {
-    return one.shape[0] == runtime::kBatch && one.times == 1;
+    return !one.shape.empty() && one.shape[0] == runtime::kBatch && one.times == 1;
   });
+  if (found == plan_.tensors.end()) {
+    if (node_ != nullptr) unsupported(*node_, "expected an input with the batch, got none");
+    fail("lower.lower", "expected an input with the batch, got none");
+  }
   return static_cast<int32_t>(found - plan_.tensors.begin());
 }
 
