@@ -1,5 +1,4 @@
 // Types that forward reads from values: under autocast they are those of the values there.
-#include <ATen/autocast_mode.h>
 
 #include "same.h"
 #include "ulp/graph/passes/pass.h"
@@ -10,21 +9,6 @@ using namespace ulp;
 using namespace ulp::graph;
 using namespace ulp::test;
 namespace nn = torch::nn;
-
-class LowerAutocast {
- public:
-  explicit LowerAutocast(at::ScalarType type) {
-    at::autocast::increment_nesting();
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-    at::autocast::set_autocast_dtype(at::kCPU, type);
-  }
-  ~LowerAutocast() {
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCPU, false);
-  }
-  LowerAutocast(const LowerAutocast&) = delete;
-  LowerAutocast& operator=(const LowerAutocast&) = delete;
-};
 
 struct TypeReader : nn::Module {
   using Middle = std::function<at::Tensor(const at::Tensor& y, const at::Tensor& x)>;

@@ -18,6 +18,22 @@
 
 namespace ulp::test {
 
+/// An autocast guard of the CPU, as a model may have one in forward.
+class LowerAutocast {
+ public:
+  explicit LowerAutocast(at::ScalarType type) {
+    at::autocast::increment_nesting();
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::set_autocast_dtype(at::kCPU, type);
+  }
+  ~LowerAutocast() {
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+  }
+  LowerAutocast(const LowerAutocast&) = delete;
+  LowerAutocast& operator=(const LowerAutocast&) = delete;
+};
+
 /// The networks are tiny: a team of threads would spend its time waking up.
 inline const bool one_thread = (at::set_num_threads(1), true);
 

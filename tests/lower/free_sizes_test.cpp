@@ -311,6 +311,25 @@ std::string refusal(const std::function<void(runtime::Plan&)>& change) {
   return error_of([&] { runtime::Engine engine(made.plan); });
 }
 
+/// What follows no input is computed at the smallest sizes that there are.
+TEST(FreeSizes, StoredPlacesBesideSizesThatAreMultiples) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(5);
+  nn::Module root;
+  root.eval();
+  const auto body = [](const Tensors& x) {
+    return c10::IValue(x[0].index({torch::indexing::Slice(), torch::arange(3) * 2}) * 2);
+  };
+  const auto module =
+      graph::capture(root, body, {torch::randn({2, 16, 3})}, {.free = {{0, 1, "time", 64, 1, 8}}});
+  module->eval();
+  runtime::Engine engine(lower(*module));
+  for (const int64_t time : {8, 16, 64}) {
+    const Tensors x = {torch::randn({3, time, 3})};
+    EXPECT_TRUE(run_engine_all(engine, x).at(0).allclose(module->forward_all(x).at(0)));
+  }
+}
+
 TEST(FreeSizes, HostilePlansAreRefused) {
   using runtime::Plan;
   const std::vector<std::pair<std::function<void(Plan&)>, std::string>> cases = {

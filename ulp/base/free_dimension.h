@@ -13,6 +13,8 @@ struct ULP_API FreeDimension {
   int64_t min = 1, max = 1;  ///< sizes that it may take, both included
   int64_t multiple = 1;      ///< of which every size is one
 
+  /// The smallest size that it may take: the first multiple from `min` on.
+  int64_t smallest() const { return (min + multiple - 1) / multiple * multiple; }
   /// Throws ulp::Error `[where] ...` naming the dimension for a size that it may not take.
   void check(int64_t size, const char* where) const;
   bool operator==(const FreeDimension&) const = default;

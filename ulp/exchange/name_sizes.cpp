@@ -97,7 +97,7 @@ void add_smallest(std::vector<Sizes>& points, const Graph& graph) {
   Sizes least = {usual[0]};
   for (size_t i = 0; i < graph.free.size(); ++i) {
     const graph::FreeDimension& free = graph.free[i];
-    const int64_t first = (free.min + free.multiple - 1) / free.multiple * free.multiple;
+    const int64_t first = free.smallest();
     least.push_back(first);
     for (const int64_t size : {first, first + free.multiple}) {
       Sizes point = usual;

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "ulp/exchange/seen_values.h"
+#include "ulp/graph/smallest_inputs.h"
 
 namespace ulp::exchange {
 
@@ -77,21 +78,14 @@ void store_fixed(Graph& graph, const std::vector<Value*>& values, const std::vec
 }
 
 void store_fixed(Graph& graph) {
-  std::vector<int64_t> point = {1};
-  for (const graph::FreeDimension& free : graph.free) point.push_back(free.min);
-  std::vector<at::Tensor> inputs;
-  for (const Value* input : graph.inputs()) {
-    if (!input->meta) return;
-    std::vector<int64_t> shape;
-    for (const graph::SizeExpr& size : input->meta->sizes) shape.push_back(size.at(point));
-    inputs.push_back(torch::zeros(shape, input->meta->dtype));
-  }
+  const auto inputs = graph::smallest_inputs(graph);
+  if (!inputs) return;
   const std::unordered_set<const Value*> fixed = fixed_values(graph, /*sizes_fixed=*/false);
   std::vector<Value*> values;
   for (Value* value : computed_values(graph)) {
     if (fixed.contains(value)) values.push_back(value);
   }
-  if (!values.empty()) store_fixed(graph, values, seen_values(graph, values, inputs), false);
+  if (!values.empty()) store_fixed(graph, values, seen_values(graph, values, *inputs), false);
 }
 
 }  // namespace ulp::exchange

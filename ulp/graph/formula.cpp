@@ -3,6 +3,8 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <cmath>
+#include <string_view>
 
 #include "ulp/base/error.h"
 #include "ulp/graph/passes/pattern.h"
@@ -115,7 +117,11 @@ V Formula::to(V a, at::ScalarType type) {
 }
 
 V Formula::with(const char* target, V a, double b) {
-  return call(target, {a, c10::IValue(b)}, a->meta->dtype, a->meta->sizes);
+  // Beside a double, whole numbers would become floats.
+  const bool whole = at::isIntegralType(a->meta->dtype, /*includeBool=*/false) && b == std::trunc(b) &&
+                     std::abs(b) < 9e15 && std::string_view(target) != "aten::div.Scalar";
+  const c10::IValue number = whole ? c10::IValue(static_cast<int64_t>(b)) : c10::IValue(b);
+  return call(target, {a, number}, a->meta->dtype, a->meta->sizes);
 }
 
 V Formula::both(const char* target, V a, V b) {

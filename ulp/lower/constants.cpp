@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "ulp/graph/graph_module.h"
+#include "ulp/graph/written_state.h"
 #include "ulp/lower/shapes.h"
-#include "ulp/lower/written_state.h"
 
 namespace ulp::lowering {
 
@@ -40,7 +40,7 @@ bool is_weight(const Node& node) {
 /// Values that depend on nothing but attributes, in order of execution. Weights are none of them, but what a layer makes
 /// of them and of fixed numbers is, as the embeddings of positions are.
 std::unordered_set<const Value*> fixed_values(const Graph& graph) {
-  const WrittenState written(graph);
+  const graph::WrittenState written(graph);
   std::unordered_set<const Value*> fixed, weights;
   for (const auto& node : graph.nodes()) {
     const bool attribute = node->kind() == Node::Kind::attribute;

@@ -9,7 +9,7 @@
 #include <unordered_set>
 
 #include "ulp/graph/graph.h"
-#include "ulp/lower/written_state.h"
+#include "ulp/graph/written_state.h"
 
 namespace ulp::lowering {
 
@@ -48,7 +48,7 @@ class FixedMasks {
   at::Tensor matrix(const graph::Argument& argument);
 
   const graph::Graph& graph_;
-  WrittenState written_;
+  graph::WrittenState written_;
   std::unordered_set<const graph::Value*> fixed_;
   std::unordered_map<const graph::Value*, at::Tensor> matrices_;
   std::unordered_map<const graph::Value*, std::optional<Triangle>> triangles_;

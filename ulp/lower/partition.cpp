@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "ulp/graph/describe.h"
-#include "ulp/lower/written_state.h"
+#include "ulp/graph/written_state.h"
 
 namespace ulp::lowering {
 namespace {
@@ -131,7 +131,7 @@ class Partitioner {
 
   const Graph& graph_;
   const std::unordered_set<const Node*>& foreign_;
-  WrittenState written_;
+  graph::WrittenState written_;
   std::unordered_map<const Node*, int> order_, base_;
   std::map<int, Nodes> pieces_;
   int last_effect_ = 0;

@@ -11,9 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "ulp/graph/decompose/table.h"
 #include "ulp/graph/describe.h"
 #include "ulp/graph/formula.h"
 #include "ulp/graph/passes/pattern.h"
+#include "ulp/graph/written_state.h"
 
 namespace ulp::graph {
 
@@ -40,6 +42,9 @@ constexpr std::string_view kLinear[] = {
     "aten::slice_scatter", "aten::squeeze",   "aten::stack",   "aten::sum",
     "aten::transpose",     "aten::unsqueeze", "aten::view"};
 
+/// Of these, those whose real tensors have an imaginary part of zeros.
+constexpr std::string_view kJoins[] = {"aten::cat", "aten::slice_scatter", "aten::stack"};
+
 /// Products, of which each part of the one meets each of the other.
 constexpr std::string_view kProducts[] = {"aten::bmm", "aten::matmul", "aten::mm", "aten::mul.Tensor"};
 
@@ -64,7 +69,7 @@ at::Tensor waves(int64_t rows, int64_t columns, int64_t points, bool cosine) {
 
 class Splitter {
  public:
-  explicit Splitter(Graph& graph) : graph_(graph) {}
+  explicit Splitter(Graph& graph) : graph_(graph), written_(graph) {}
 
   /// Throws CannotWrite.
   void run(Node& node) {
@@ -87,7 +92,7 @@ class Splitter {
       if (node.is(op)) return keep(conjugate(parts(0)));
     }
     for (const char* op : {"aten::resolve_conj", "aten::resolve_neg", "aten::to"}) {
-      if (node.is(op) && is_complex(node.output())) return keep(parts(0));
+      if (node.is(op) && is_complex(node.output())) return keep(as_parts_of_result(parts(0)));
     }
     if (is_complex_op(node, kProducts)) return keep(product());
     for (const char* op : {"aten::add", "aten::sub"}) {
@@ -104,6 +109,7 @@ class Splitter {
   Parts parts(const Argument& argument) {
     if (!argument.is_value()) throw CannotWrite{"expected tensors"};
     V value = argument.value;
+    if (written_.holds(value)) throw CannotWrite{"expected '" + value->name + "' not to be written"};
     if (const at::Tensor stored = graph_.attribute_tensor(value); stored.defined() && stored.is_complex()) {
       const at::Tensor dense = stored.detach().resolve_conj();
       return {f_->constant(at::real(dense).clone(), "real"), f_->constant(at::imag(dense).clone(), "imag")};
@@ -140,13 +146,12 @@ class Splitter {
     V size = f_->operand("abs"), angle = f_->operand("angle");
     return {f_->mul(size, f_->map("aten::cos", angle)), f_->mul(size, f_->map("aten::sin", angle))};
   }
-  /// From the larger part, so that nothing overflows.
   V length(const Parts& x) {
-    if (x.imaginary == nullptr) return f_->abs(x.real);
-    V a = f_->abs(x.real), b = f_->abs(x.imaginary), most = f_->maximum(a, b);
-    V ratio = f_->div(f_->both("aten::minimum", a, b), most);
-    V made = f_->mul(most, f_->sqrt(f_->add(f_->mul(ratio, ratio), 1)));
-    return f_->where(f_->compare("aten::eq", most, 0.0), 0.0, made);
+    return x.imaginary == nullptr ? f_->abs(x.real) : hypotenuse(*f_, x.real, x.imaginary);
+  }
+  /// In the type of the parts of the node's result: integers become floats.
+  Parts as_parts_of_result(const Parts& x) {
+    return {f_->to(x.real, real_type()), x.imaginary == nullptr ? nullptr : f_->to(x.imaginary, real_type())};
   }
 
   /// The node on other tensors.
@@ -154,13 +159,19 @@ class Splitter {
     return f_->call(node_->target().c_str(), std::move(args), real_type(), sizes());
   }
   Parts part_by_part() {
+    const bool joins = is_complex_op(*node_, kJoins), pads = node_->is("aten::constant_pad_nd");
+    if (node_->schema().argumentIndexWithName("dtype") && !node_->arg("dtype").is_none())
+      throw CannotWrite{"expected no type"};
+    if (pads && !graph::number(node_->arg("value"))) throw CannotWrite{"expected a border of a real number"};
     Parts made;
     for (const bool first : {true, false}) {
       std::vector<Argument> args = node_->args;
       const auto of = [&](Argument& arg) {
-        if (arg.is_value() && (is_complex(arg.value) || parts_.contains(arg.value)))
-          arg = first ? parts(arg).real : imaginary(parts(arg));
+        if (!arg.is_value() || (!joins && !is_complex(arg.value) && !parts_.contains(arg.value))) return;
+        const Parts own = as_parts_of_result(parts(arg));
+        arg = first ? own.real : imaginary(own);
       };
+      if (pads && !first) args.at(2) = c10::IValue(0.0);
       for (Argument& arg : args) {
         of(arg);
         for (Argument& item : arg.items) of(item);
@@ -172,6 +183,7 @@ class Splitter {
   Parts product() {
     const Parts a = parts(0), b = parts(1);
     const auto of = [&](V x, V y) { return again({x, y}); };
+    if (a.imaginary == nullptr && b.imaginary == nullptr) return {of(a.real, b.real), nullptr};
     if (b.imaginary == nullptr) return {of(a.real, b.real), of(a.imaginary, b.real)};
     if (a.imaginary == nullptr) return {of(a.real, b.real), of(a.real, b.imaginary)};
     return {f_->sub(of(a.real, b.real), of(a.imaginary, b.imaginary)),
@@ -179,16 +191,17 @@ class Splitter {
   }
   Parts sum(const std::string& op) {
     if (f_->number("alpha") != 1) throw CannotWrite{"expected an alpha of 1"};
-    const Parts a = parts(0), b = parts(1);
+    const Parts a = as_parts_of_result(parts(0)), b = as_parts_of_result(parts(1));
     const auto of = [&](V x, V y) { return f_->both((op + ".Tensor").c_str(), x, y); };
     return {of(a.real, b.real), of(imaginary(a), imaginary(b))};
   }
   /// By a real number, or divided by real numbers.
   Parts scaled() {
-    const Parts a = parts(0);
+    const Parts a = as_parts_of_result(parts(0));
     const Argument& other = node_->args.at(1);
     if (other.is_value() && (is_complex(other.value) || parts(1).imaginary != nullptr))
       throw CannotWrite{"expected a real divisor"};
+    if (!other.is_value() && !graph::number(other)) throw CannotWrite{"expected a real factor"};
     if (node_->is("aten::div") && node_->args.size() > 2) throw CannotWrite{"expected no rounding"};
     const auto of = [&](V x) { return again({x, other}); };
     return {of(a.real), of(imaginary(a))};
@@ -268,6 +281,7 @@ class Splitter {
   }
 
   Graph& graph_;
+  const WrittenState written_;
   Node* node_ = nullptr;
   Formula* f_ = nullptr;
   std::map<const Value*, Parts> parts_;
@@ -291,6 +305,8 @@ PassReport split_complex(Graph& graph) {
   for (Node* node : calls) {
     const std::string title = label(*node) + " (" + node->target() + ")";
     try {
+      if (node->autocast && node->autocast->enabled)
+        throw CannotWrite{"it is under autocast of the model's own"};
       splitter.run(*node);
       report.changes.push_back(title + " written in real parts");
     } catch (const CannotWrite& error) {

@@ -3,12 +3,15 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <vector>
 
 #include "ulp/graph/decompose/complex.h"
 #include "ulp/graph/decompose/table.h"
 #include "ulp/graph/describe.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/graph/smallest_inputs.h"
+#include "ulp/graph/written_state.h"
 
 namespace ulp::graph {
 
@@ -40,33 +43,30 @@ const std::vector<DecomposeRow>& decompose_rows() {
   return all;
 }
 
-bool is_constant(const Argument& argument);
-
-/// A call that gives the same in each run.
-bool follows_nothing(const Node& node) {
-  if (node.kind() == Node::Kind::attribute) return true;
-  return node.kind() == Node::Kind::call && !node.has_effect() && std::ranges::all_of(node.args, is_constant);
-}
-
-bool is_constant(const Argument& argument) {
-  if (argument.is_value()) return follows_nothing(*argument.value->producer);
-  const bool list = argument.kind == Argument::Kind::list;
-  return argument.kind == Argument::Kind::literal ||
-         (list && std::ranges::all_of(argument.items, is_constant));
-}
-
-/// Zeros, for a run that reads none of them.
-std::vector<at::Tensor> inputs_of(const Graph& graph) {
-  std::vector<int64_t> point = {1};
-  for (const FreeDimension& free : graph.free) point.push_back(free.min);
-  std::vector<at::Tensor> inputs;
-  for (const Value* input : graph.inputs()) {
-    std::vector<int64_t> sizes;
-    for (const SizeExpr& size : input->meta.value().sizes) sizes.push_back(size.at(point));
-    inputs.push_back(torch::zeros(sizes, input->meta->dtype));
+/// Which calls give the same in each run; remembers what it has looked at.
+class Constancy {
+ public:
+  bool follows_nothing(const Node& node) {
+    if (node.kind() == Node::Kind::attribute) return true;
+    if (node.kind() != Node::Kind::call || node.has_effect()) return false;
+    const auto known = known_.find(&node);
+    if (known != known_.end()) return known->second;
+    const bool found =
+        std::ranges::all_of(node.args, [&](const Argument& argument) { return is_constant(argument); });
+    return known_[&node] = found;
   }
-  return inputs;
-}
+
+ private:
+  bool is_constant(const Argument& argument) {
+    if (argument.is_value()) return follows_nothing(*argument.value->producer);
+    const bool list = argument.kind == Argument::Kind::list;
+    return argument.kind == Argument::Kind::literal ||
+           (list &&
+            std::ranges::all_of(argument.items, [&](const Argument& item) { return is_constant(item); }));
+  }
+
+  std::unordered_map<const Node*, bool> known_;
+};
 
 /// Ops of which everybody has a part: nobody the places of the largest elements, nor stored places of
 /// several dimensions.
@@ -83,8 +83,13 @@ bool has_known_sizes(const Node& node) {
 at::Tensor stored_operand(Formula& f, const Argument& argument) {
   if (!argument.is_value()) throw CannotWrite{"expected a tensor"};
   const Value* value = argument.value;
+  if (WrittenState(f.graph()).holds(value))
+    throw CannotWrite{"expected '" + value->name + "' to follow no buffer that forward writes"};
   if (const at::Tensor stored = f.graph().attribute_tensor(value); stored.defined()) return stored;
-  if (!follows_nothing(*value->producer)) throw CannotWrite{"expected '" + value->name + "' to be constant"};
+  if (!Constancy().follows_nothing(*value->producer))
+    throw CannotWrite{"expected '" + value->name + "' to be constant"};
+  const auto inputs = smallest_inputs(f.graph());
+  if (!inputs) throw CannotWrite{"the sizes of the inputs are not known"};
   const std::shared_ptr<Graph> probe = f.graph().clone();
   for (const auto& node : probe->nodes()) {
     for (const auto& output : node->outputs()) {
@@ -93,7 +98,7 @@ at::Tensor stored_operand(Formula& f, const Argument& argument) {
       probe->remove_dead();
       GraphModule module(probe);
       module.eval();
-      return module.forward_all(inputs_of(*probe)).at(0);
+      return module.forward_all(*inputs).at(0);
     }
   }
   throw CannotWrite{"expected '" + value->name + "' to be in the graph"};
@@ -118,6 +123,11 @@ PassReport decompose(Graph& graph, const std::function<bool(const Node&)>& wante
     if (row == decompose_rows().end() || !has_known_sizes(*node)) continue;
     if (!wanted(*node) && !is_partly_had(*node)) continue;
     const std::string title = label(*node) + " (" + node->target() + ")";
+    if (node->autocast && node->autocast->enabled) {
+      report.near_misses.push_back(title +
+                                   " not written in core ops: it is under autocast of the model's own");
+      continue;
+    }
     Formula write(graph, *node, node->name());
     try {
       row->write(write);

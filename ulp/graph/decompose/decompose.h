@@ -13,8 +13,11 @@ namespace ulp::graph {
 /// cummax, logcumsumexp, var_mean, aminmax), functions (hypot, copysign, heaviside, signbit, bucketize,
 /// searchsorted), moves (diag_embed, diagonal, rot90, unfold, index_fill, index_add, index_copy,
 /// slice_scatter, select_scatter), products (mv, addmv, addbmm, addr, cross), windows (places of the largest
-/// elements, max_unpool) and Fourier transforms. Every value has known sizes before and after. A call whose
-/// sizes or places are not constant where they must be stays as it is: a near miss.
+/// elements, max_unpool) and others: the tables beside this file. Places of max pools, indices of several
+/// dimensions and calls on complex numbers, Fourier transforms among them, are written whatever `wanted` says.
+/// Every value has known sizes before and after. A call stays as it is, and is a near miss, where sizes or
+/// places are not constant and must be, where they follow a buffer that the graph writes, and under autocast of
+/// the model's own.
 ULP_API PassReport decompose(Graph& graph, const std::function<bool(const Node&)>& wanted);
 
 }  // namespace ulp::graph

@@ -19,13 +19,8 @@ V operand_as_result(Formula& f, const char* argument) {
   return f.to(f.operand(argument), f.type());
 }
 
-/// sqrt(a^2 + b^2) from the larger of the two, so that nothing overflows; infinite where one of them is.
 void hypot(Formula& f) {
-  V a = f.abs(operand_as_result(f, "self")), b = f.abs(operand_as_result(f, "other"));
-  V most = f.maximum(a, b), ratio = f.div(f.both("aten::minimum", a, b), most);
-  V length = f.mul(most, f.sqrt(f.add(f.mul(ratio, ratio), 1)));
-  V infinite = f.either(f.compare("aten::eq", a, kInfinite), f.compare("aten::eq", b, kInfinite));
-  f.result(f.where(infinite, kInfinite, f.where(f.compare("aten::eq", most, 0.0), 0.0, length)));
+  f.result(hypotenuse(f, operand_as_result(f, "self"), operand_as_result(f, "other")));
 }
 
 /// Below 0, or -0.0, whose reciprocal is -infinity. A NaN has no sign here.
@@ -125,6 +120,15 @@ void ldexp(Formula& f) {
 }
 
 }  // namespace
+
+V hypotenuse(Formula& f, V a, V b) {
+  a = f.abs(a);
+  b = f.abs(b);
+  V most = f.maximum(a, b), ratio = f.div(f.both("aten::minimum", a, b), most);
+  V length = f.mul(most, f.sqrt(f.add(f.mul(ratio, ratio), 1)));
+  V infinite = f.either(f.compare("aten::eq", a, kInfinite), f.compare("aten::eq", b, kInfinite));
+  return f.where(infinite, kInfinite, f.where(f.compare("aten::eq", most, 0.0), 0.0, length));
+}
 
 DecomposeTable decomposed_functions() {
   static constexpr DecomposeRow kTable[] = {{"aten::hypot", hypot},

@@ -6,6 +6,7 @@
 
 #include "ulp/graph/decompose/table.h"
 #include "ulp/graph/passes/pattern.h"
+#include "ulp/graph/written_state.h"
 
 namespace ulp::graph {
 
@@ -94,7 +95,7 @@ V is_placed(Formula& f, int64_t size, int64_t dim, int64_t rank) {
   const Argument& index = f.node().arg("index");
   std::vector<int64_t> along(static_cast<size_t>(rank), 1);
   along[static_cast<size_t>(dim)] = size;
-  if (f.graph().attribute_tensor(index.value).defined()) {
+  if (f.graph().attribute_tensor(index.value).defined() && !WrittenState(f.graph()).holds(index.value)) {
     at::Tensor mask = torch::zeros({size}, torch::kBool);
     mask.index_fill_(0, places_of(f, "index", size), true);
     return f.constant(mask.reshape(along), "mask");

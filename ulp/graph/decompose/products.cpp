@@ -49,7 +49,6 @@ void addbmm(Formula& f) {
 }
 
 void baddbmm(Formula& f) {
-  if (!f.floats()) throw CannotWrite{"expected floats"};
   give_sum(f, matrix_product(f, "aten::bmm", f.operand("batch1"), f.operand("batch2")));
 }
 

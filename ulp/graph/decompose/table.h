@@ -19,4 +19,7 @@ using DecomposeTable = std::span<const DecomposeRow>;
 at::Tensor stored_operand(Formula& f, const char* argument);
 at::Tensor stored_operand(Formula& f, const Argument& argument);
 
+/// sqrt(a^2 + b^2) from the larger of the two, so that nothing overflows; infinite where one of them is.
+Formula::V hypotenuse(Formula& f, Formula::V a, Formula::V b);
+
 }  // namespace ulp::graph

@@ -1,14 +1,10 @@
-#include "ulp/lower/written_state.h"
+#include "ulp/graph/written_state.h"
 
 #include <ATen/core/function_schema.h>
 
 #include <algorithm>
 
-namespace ulp::lowering {
-
-using graph::Graph;
-using graph::Node;
-using graph::Value;
+namespace ulp::graph {
 
 namespace {
 
@@ -58,4 +54,4 @@ bool WrittenState::touches(const Node& node) const {
   return std::ranges::any_of(node.reads(), [&](const Value* read) { return state_.contains(read); });
 }
 
-}  // namespace ulp::lowering
+}  // namespace ulp::graph

@@ -3,20 +3,23 @@
 
 #include <unordered_set>
 
+#include "ulp/base/export.h"
 #include "ulp/graph/graph.h"
 
-namespace ulp::lowering {
+namespace ulp::graph {
 
-class WrittenState {
+class ULP_API WrittenState {
  public:
-  explicit WrittenState(const graph::Graph& graph);
+  explicit WrittenState(const Graph& graph);
   /// True for a node that writes such a buffer, or reads one or what is computed from it and other attributes alone: a
   /// view of it, for one.
-  bool touches(const graph::Node& node) const;
+  bool touches(const Node& node) const;
+  /// True for such a buffer and for what is computed from one and other attributes alone.
+  bool holds(const Value* value) const { return state_.contains(value); }
 
  private:
   /// Attributes that are written, and what is computed from them and other attributes alone.
-  std::unordered_set<const graph::Value*> state_;
+  std::unordered_set<const Value*> state_;
 };
 
-}  // namespace ulp::lowering
+}  // namespace ulp::graph
