@@ -190,6 +190,14 @@ TEST(Pieces, SizesOfNothingRunInLibTorch) {
       torch::randn({2, 5}));
   PiecewiseModel pieces = lower_in_pieces(*module);
   expect_close(*module, pieces, {5}, 0);
+  auto beside_nothing = captured_body(
+      [](const at::Tensor& x) {
+        const at::Tensor none = x.narrow(1, 0, 0).to(at::kLong) * torch::ones({1, 0}, at::kLong);
+        return torch::cat({none.to(at::kFloat), torch::relu(x)}, 1);
+      },
+      torch::randn({2, 5}));
+  pieces = lower_in_pieces(*beside_nothing);
+  expect_close(*beside_nothing, pieces, {5}, 0);
 }
 
 TEST(Pieces, ThePreparedModelKeepsItsModes) {

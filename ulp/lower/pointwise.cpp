@@ -240,6 +240,7 @@ Operand PointwiseWriter::reshaped(const Node& node, std::string_view name, std::
 }
 
 Operand PointwiseWriter::constant(const Node& node, const at::Tensor& tensor, const std::string& name) {
+  if (tensor.numel() == 0) unsupported(node, "expected a constant with elements");
   if (!at::isFloatingType(tensor.scalar_type()))
     expect_exact(node, tensor.to(at::kDouble).abs().max().item<double>());
   if (tensor.numel() == 1) return number(tensor.to(at::kDouble).item<double>());
