@@ -15,9 +15,23 @@ TEST(Quietness, MarksSayTheShare) {
   EXPECT_EQ(busy_mark(0.376), "busy: others took 38 %");
   EXPECT_EQ(busy_mark(0.48, CoresUsed{1.02, 2}), "busy: others took 48 % (1.0 of 2 cores used)");
   EXPECT_EQ(busy_mark(0.48, CoresUsed{0.75, 1.5}), "busy: others took 48 % (0.8 of 1.5 cores used)");
+  EXPECT_EQ(busy_mark(0.48, CoresUsed{1.02, 2}, 0.00812),
+            "busy: others took 48 % (1.0 of 2 cores used; some 8.1 ms when quiet)");
+  EXPECT_EQ(busy_mark(0.48, CoresUsed{1.02, 2}, 12.4),
+            "busy: others took 48 % (1.0 of 2 cores used; some 12 s when quiet)");
   EXPECT_FALSE(is_disturbed(std::nullopt));
   EXPECT_FALSE(is_disturbed(kQuietShare));
   EXPECT_TRUE(is_disturbed(2 * kQuietShare));
+}
+
+TEST(Quietness, WhatIsExpectedWhenQuiet) {
+  EXPECT_DOUBLE_EQ(*quiet_seconds(8, CoresUsed{1.5, 2}, 2), 6);
+  EXPECT_DOUBLE_EQ(*quiet_seconds(8, CoresUsed{0.5, 2}, 1), 4);
+  EXPECT_DOUBLE_EQ(*quiet_seconds(8, CoresUsed{0.75, 1.5}, 4), 4) << "a quota";
+  EXPECT_DOUBLE_EQ(*quiet_seconds(8, CoresUsed{1.2, 2}, 1), 8) << "more than its own threads";
+  EXPECT_EQ(quiet_seconds(8, CoresUsed{1.5, 2}, 0), std::nullopt);
+  EXPECT_EQ(quiet_seconds(8, CoresUsed{0.01, 2}, 2), std::nullopt);
+  EXPECT_EQ(quiet_seconds(8, std::nullopt, 2), std::nullopt);
 }
 
 /// A machine of two processors on which each span between two looks takes a second; others take the given

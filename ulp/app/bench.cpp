@@ -38,17 +38,20 @@ measure::Candidate candidate(const Runnable& model, const std::string& name, int
     const bool as_given = model.pieces != nullptr ||
                           images.dim() != 4;  // engines take plain order, LibTorch's layers like the other
     const at::Tensor held = as_given ? images : images.contiguous(at::MemoryFormat::ChannelsLast);
-    return {name, [forward = model.forward, held](int64_t batch) {
+    return {name,
+            [forward = model.forward, held](int64_t batch) {
               const c10::InferenceMode inference;
               forward(held.narrow(0, 0, batch));
-            }};
+            },
+            at::get_num_threads()};
   }
   return {name,
           [engine = model.engine, images, output = empty_output(*model.engine, largest)](int64_t batch) {
             const void* in = images.const_data_ptr();
             void* out = output.mutable_data_ptr();
             engine->run(batch, {&in, 1}, {&out, 1});
-          }};
+          },
+          model.engine->threads()};
 }
 
 report::Table pieces_table(const std::string& name, const Runnable& model, int64_t batch) {
@@ -98,7 +101,8 @@ void add_rows(report::Table& table, const std::vector<Runnable>& models,
                    time.minimum * 1e3, time.maximum * 1e3, static_cast<double>(batch) / time.median,
                    first.median / time.median, time.others ? Cell(100 * *time.others) : Cell()});
     if (measure::is_disturbed(time.others)) {
-      for (const char* column : {"median", "throughput"}) table.mark_last(column, time.mark());
+      table.mark_last("median", time.time_mark());
+      table.mark_last("throughput", time.mark());
     }
     const measure::Timing& busier = time.others < first.others ? first : time;
     if (measure::is_disturbed(busier.others)) table.mark_last("against the first", busier.mark());

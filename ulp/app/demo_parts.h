@@ -32,6 +32,8 @@ inline measure::MeasureOptions measure_budget(bool quick) {
 struct Epoch {
   double seconds = 0;            ///< scaled to a whole epoch where a run was shorter
   std::optional<double> others;  ///< see measure::share_of_others()
+  std::optional<measure::CoresUsed> cores = {};
+  std::optional<double> quiet = {};  ///< see measure::quiet_seconds()
 };
 
 /// One precision's training.

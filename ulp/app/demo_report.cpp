@@ -31,10 +31,6 @@ Cell others_cell(const std::optional<double>& others) {
   return others ? Cell(100 * *others) : Cell();
 }
 
-void mark_if_busy(report::Table& table, const char* column, const std::optional<double>& others) {
-  if (is_disturbed(others)) table.mark_last(column, measure::busy_mark(*others));
-}
-
 report::Table variants_table(const std::vector<Variant>& variants) {
   report::Table table{.title = "Fashion-MNIST, one network in every precision",
                       .caption =
@@ -58,8 +54,10 @@ report::Table variants_table(const std::vector<Variant>& variants) {
                    v.epoch ? Cell(v.epoch->seconds) : Cell(), static_cast<double>(v.memory_bytes) / kMiB,
                    optional_cell(v.file_bytes, 1024.0), v.single.median / kMillisecond, v.throughput(),
                    v.throughput() / baseline.throughput(), others_cell(v.others())});
-    if (v.epoch) mark_if_busy(table, "epoch", v.epoch->others);
-    mark_busy(table, v.single, "latency, batch 1");
+    if (v.epoch && is_disturbed(v.epoch->others)) {
+      table.mark_last("epoch", measure::busy_mark(*v.epoch->others, v.epoch->cores, v.epoch->quiet));
+    }
+    mark_busy_time(table, v.single, "latency, batch 1");
     mark_busy(table, v.batched, "throughput, batch 64");
     mark_busy(table, v.batched.others < baseline.batched.others ? baseline.batched : v.batched,
               "against LibTorch fp32");

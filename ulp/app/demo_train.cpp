@@ -42,8 +42,9 @@ Training start(const DemoData& data, train::TrainOptions options) {
   return training;
 }
 
-/// Trains until the end of the epoch or of the run, whichever comes first.
-void run_epoch(Training& training) {
+/// Trains until the end of the epoch or of the run, whichever comes first. `threads` are LibTorch's while the
+/// machine is quiet.
+void run_epoch(Training& training, int threads) {
   TrainingRun& run = training.run;
   train::Trainer& trainer = *training.trainer;
   const int64_t first = trainer.next_step();
@@ -70,7 +71,9 @@ void run_epoch(Training& training) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   quiet.end();
   const double whole = static_cast<double>(trainer.steps_per_epoch()) / static_cast<double>(last - first);
-  run.epochs.push_back({seconds * whole, quiet.others()});
+  const std::optional<measure::CoresUsed> cores = quiet.cores();
+  run.epochs.push_back(
+      {seconds * whole, quiet.others(), cores, measure::quiet_seconds(seconds * whole, cores, threads)});
   run.peak_bytes = std::max(run.peak_bytes, meter.peak_bytes() + parameter_bytes(*run.model));
 }
 
@@ -93,6 +96,7 @@ Epoch TrainingRun::epoch() const {
 std::vector<TrainingRun> train_all(const DemoData& data, const DemoOptions& options) {
   std::optional<amp::AdaptiveThreads> threads;
   if (options.adapt_threads) threads.emplace();
+  const int most = threads ? threads->most() : at::get_num_threads();
   train::TrainOptions train{
       .epochs = options.epochs, .max_steps = options.quick ? kQuickSteps : 0, .seed = options.seed};
   std::vector<Training> trainings;
@@ -101,7 +105,7 @@ std::vector<TrainingRun> train_all(const DemoData& data, const DemoOptions& opti
     trainings.push_back(start(data, train));
   }
   while (!trainings.front().trainer->done()) {  // in turn, so that a drifting machine favours neither
-    for (Training& training : trainings) run_epoch(training);
+    for (Training& training : trainings) run_epoch(training, most);
   }
   // fp16 starts at a scale that overflows and grows often, so that a short run shows the whole life of a loss
   // scale.
@@ -111,7 +115,7 @@ std::vector<TrainingRun> train_all(const DemoData& data, const DemoOptions& opti
   train.init_scale = 16777216;
   train.growth_interval = 10;
   trainings.push_back(start(data, train));
-  run_epoch(trainings.back());
+  run_epoch(trainings.back(), most);
 
   std::vector<TrainingRun> runs;
   for (Training& training : trainings) runs.push_back(std::move(training.run));

@@ -61,20 +61,24 @@ Engines build_engines(const DemoData& data, models::ImageModel& model, const std
 
 measure::Candidate eager_candidate(const std::string& name, const train::Classifier& classifier,
                                    const at::Tensor& images) {
-  return {name, [classifier, images](int64_t batch) {
+  return {name,
+          [classifier, images](int64_t batch) {
             const c10::InferenceMode inference;
             classifier(images.narrow(0, 0, batch));
-          }};
+          },
+          at::get_num_threads()};
 }
 
 measure::Candidate engine_candidate(const std::string& name, runtime::Engine& engine,
                                     const at::Tensor& images, int64_t classes) {
   const at::Tensor logits = torch::empty({images.size(0), classes});
-  return {name, [&engine, images, logits](int64_t batch) {
+  return {name,
+          [&engine, images, logits](int64_t batch) {
             const void* in = images.const_data_ptr();
             void* out = logits.mutable_data_ptr();
             engine.run(batch, {&in, 1}, {&out, 1});
-          }};
+          },
+          engine.threads()};
 }
 
 std::vector<measure::Timing> time_shown(const std::string& title,

@@ -73,8 +73,8 @@ Table learners_table(const DistillOutcome& outcome) {
                    state.parameters > 0 ? Cell(static_cast<double>(state.parameters)) : Cell(),
                    state.bytes > 0 ? Cell(static_cast<double>(state.bytes) / 1024) : Cell(),
                    milliseconds(state.one), milliseconds(state.sixteen)});
-    mark_busy(table, state.one, "batch 1");
-    mark_busy(table, state.sixteen, "batch 16");
+    mark_busy_time(table, state.one, "batch 1");
+    mark_busy_time(table, state.sixteen, "batch 16");
   }
   return table;
 }

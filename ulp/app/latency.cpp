@@ -36,7 +36,7 @@ class EngineRunner {
   }
 
   measure::Candidate candidate(const std::string& name) {
-    return {name, [this](int64_t batch) { engine_.run(batch, inputs_, outputs_); }};
+    return {name, [this](int64_t batch) { engine_.run(batch, inputs_, outputs_); }, engine_.threads()};
   }
 
  private:

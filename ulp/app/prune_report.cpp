@@ -73,8 +73,8 @@ Table states_table(const PruneOutcome& outcome) {
                    static_cast<double>(state.parameters), 100 * share(state.nonzero, state.parameters),
                    static_cast<double>(state.macs) / 1e6, static_cast<double>(state.bytes) / 1024,
                    milliseconds(state.one), milliseconds(state.sixteen)});
-    mark_busy(table, state.one, "batch 1");
-    mark_busy(table, state.sixteen, "batch 16");
+    mark_busy_time(table, state.one, "batch 1");
+    mark_busy_time(table, state.sixteen, "batch 16");
   }
   return table;
 }

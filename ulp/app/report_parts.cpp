@@ -26,4 +26,8 @@ void mark_busy(report::Table& table, const std::optional<measure::Timing>& timin
   if (timing && measure::is_disturbed(timing->others)) table.mark_last(column, timing->mark());
 }
 
+void mark_busy_time(report::Table& table, const std::optional<measure::Timing>& timing, const char* column) {
+  if (timing && measure::is_disturbed(timing->others)) table.mark_last(column, timing->time_mark());
+}
+
 }  // namespace ulp::app

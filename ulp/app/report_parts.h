@@ -20,7 +20,9 @@ report::Table lines_table(const char* title, const char* caption, const std::vec
 
 /// The median in milliseconds, or an empty cell.
 report::Cell milliseconds(const std::optional<measure::Timing>& timing);
-/// Marks the cell of the last row where others took the processors meanwhile.
+/// Marks the cell of the last row where others took the processors meanwhile. mark_busy_time is for a column
+/// of times and says what a quiet machine would take.
 void mark_busy(report::Table& table, const std::optional<measure::Timing>& timing, const char* column);
+void mark_busy_time(report::Table& table, const std::optional<measure::Timing>& timing, const char* column);
 
 }  // namespace ulp::app

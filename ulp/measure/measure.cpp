@@ -28,11 +28,13 @@ double time_round(const Candidate& candidate, int64_t batch, double round_second
   return elapsed / static_cast<double>(calls);
 }
 
-Timing summarize(std::vector<double> rounds, const QuietMeter& meter) {
+Timing summarize(std::vector<double> rounds, const QuietMeter& meter, int threads) {
   std::sort(rounds.begin(), rounds.end());
   const size_t middle = rounds.size() / 2;
   const double median = rounds.size() % 2 ? rounds[middle] : (rounds[middle - 1] + rounds[middle]) / 2;
-  return {median, rounds.front(), rounds.back(), meter.others(), meter.cores()};
+  const std::optional<CoresUsed> cores = meter.cores();
+  return {median,         rounds.front(), rounds.back(),
+          meter.others(), cores,          quiet_seconds(median, cores, threads)};
 }
 
 /// All rounds of the candidates with these indices, in turn. `done` counts rounds for the progress.
@@ -53,7 +55,8 @@ std::vector<Timing> attempt(const std::vector<Candidate>& candidates, const std:
     }
   }
   std::vector<Timing> result;
-  for (size_t i = 0; i < which.size(); ++i) result.push_back(summarize(std::move(rounds[i]), meters[i]));
+  for (size_t i = 0; i < which.size(); ++i)
+    result.push_back(summarize(std::move(rounds[i]), meters[i], candidates[which[i]].threads));
   return result;
 }
 

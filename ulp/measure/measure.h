@@ -17,6 +17,7 @@ namespace ulp::measure {
 struct Candidate {
   std::string name;
   std::function<void(int64_t batch)> run;
+  int threads = 0;  ///< that it computes on; 0: not known
 };
 
 /// Seconds for one call: the median of the rounds, and the smallest and largest.
@@ -26,9 +27,13 @@ struct Timing {
   std::optional<double> others = {};
   /// What this process used of them in these rounds.
   std::optional<CoresUsed> cores = {};
+  /// The median that is expected of a quiet machine; see quiet_seconds().
+  std::optional<double> quiet = {};
 
   /// busy_mark() of a disturbed figure.
   std::string mark() const { return busy_mark(others.value_or(0), cores); }
+  /// The same for a time, with what is expected of a quiet machine.
+  std::string time_mark() const { return busy_mark(others.value_or(0), cores, quiet); }
 };
 
 /// How often and how long each candidate runs.

@@ -7,12 +7,25 @@
 
 namespace ulp::measure {
 
-std::string busy_mark(double others, const std::optional<CoresUsed>& cores) {
+std::optional<double> quiet_seconds(double seconds, const std::optional<CoresUsed>& cores, int threads) {
+  constexpr double kTooLittle = 0.05;  // processors: ticks of 10 ms
+  if (!cores || threads <= 0 || cores->used < kTooLittle) return std::nullopt;
+  const double wanted = std::min<double>(threads, cores->usable);
+  return seconds * std::min(1.0, cores->used / wanted);
+}
+
+std::string busy_mark(double others, const std::optional<CoresUsed>& cores,
+                      const std::optional<double>& quiet) {
   const std::string text = "busy: others took " + std::to_string(std::lround(100 * others)) + " %";
   if (!cores) return text;
-  char used[64];
-  std::snprintf(used, sizeof used, " (%.1f of %.3g cores used)", cores->used, cores->usable);
-  return text + used;
+  char used[64], expected[64] = "";
+  std::snprintf(used, sizeof used, " (%.1f of %.3g cores used", cores->used, cores->usable);
+  if (quiet) {
+    const bool long_ones = *quiet >= 1;
+    std::snprintf(expected, sizeof expected, "; some %.2g %s when quiet", *quiet * (long_ones ? 1 : 1e3),
+                  long_ones ? "s" : "ms");
+  }
+  return text + used + expected + ")";
 }
 
 QuietMeter::QuietMeter(UsageProbe probe) : probe_(probe ? std::move(probe) : read_cpu_usage) {}

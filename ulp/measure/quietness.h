@@ -24,9 +24,18 @@ struct CoresUsed {
   double used = 0, usable = 0;
 };
 
-/// The mark at a disturbed figure: "busy: others took 38 %", or "busy: others took 38 % (1.2 of 2 cores
-/// used)".
-ULP_API std::string busy_mark(double others, const std::optional<CoresUsed>& cores = {});
+/// Seconds that work on `threads` threads would take if each had a processor to itself: `seconds` times the
+/// processors used over those that the threads could use. An estimate: the work's processor time is taken to
+/// be the same, and all of its threads to be busy. Nothing where the threads are not known (0), nor where next to
+/// nothing was used.
+ULP_API std::optional<double> quiet_seconds(double seconds, const std::optional<CoresUsed>& cores,
+                                            int threads);
+
+/// The mark at a disturbed figure: "busy: others took 38 %", with the cores "busy: others took 38 % (1.2 of 2
+/// cores used)", and with the seconds of a quiet machine "busy: others took 38 % (1.2 of 2 cores used; some
+/// 8.1 ms when quiet)".
+ULP_API std::string busy_mark(double others, const std::optional<CoresUsed>& cores = {},
+                              const std::optional<double>& quiet = {});
 
 /// Adds up spans of time, between which something else may be measured.
 class ULP_API QuietMeter {
