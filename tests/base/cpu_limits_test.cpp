@@ -85,6 +85,17 @@ TEST_F(CpuQuotas, AMountMayShowAPartOfTheHierarchy) {
   EXPECT_DOUBLE_EQ(limit(), 2);
 }
 
+TEST_F(CpuQuotas, PathsMayHoldBlanks) {
+  write("proc/self/mountinfo",
+        R"(30 23 0:26 /my\040pods/a\134b /mnt/control\040groups rw - cgroup2 cgroup rw)"
+        "\n");
+  write("proc/self/cgroup", "0::/my pods/a\\b/in side\n");
+  write("mnt/control groups/in side/cpu.max", "150000 100000\n");
+  EXPECT_DOUBLE_EQ(limit(), 1.5);
+  write("mnt/control groups/cpu.max", "50000 100000\n");
+  EXPECT_DOUBLE_EQ(limit(), 0.5);
+}
+
 TEST_F(CpuQuotas, Version1) {
   write("proc/self/mountinfo", kOlder);
   write("proc/self/cgroup", "9:cpuset:/x\n4:cpu,cpuacct:/docker/abc\n0::/x\n");

@@ -16,10 +16,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A hierarchy of control groups: where it is mounted, and which of its groups is the mount's top.
+/// A line of mountinfo: where a hierarchy of control groups is mounted, and which of its groups is the
+/// mount's top.
 struct GroupMount {
+  std::string type;         ///< cgroup2 (v2) or cgroup (v1)
+  std::string controllers;  ///< of v1, among other options
   fs::path folder;
   std::string top;
+};
+
+/// A line of /proc/self/cgroup: a group that this process is in. `controllers` is empty for v2.
+struct OwnGroup {
+  std::string controllers, path;
+};
+
+/// What the two files say, each read once.
+struct ControlGroups {
+  std::vector<GroupMount> mounts;
+  std::vector<OwnGroup> own;
 };
 
 /// Whether a list "cpu,cpuacct" holds the word.
@@ -27,9 +41,26 @@ bool lists_word(const std::string& list, const std::string& word) {
   return ("," + list + ",").find("," + word + ",") != std::string::npos;
 }
 
-/// The mount of cgroup v2 (`controller` is empty) or of a controller of v1. A line of mountinfo is
-/// "30 23 0:26 /top /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate".
-std::optional<GroupMount> find_group_mount(const fs::path& root, const std::string& controller) {
+/// A path of mountinfo, where blanks and backslashes stand as their octal numbers: "/a\040b" is "/a b".
+std::string decode_path(const std::string& text) {
+  std::string path;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto is_octal = [&](size_t at, char most) {
+      return at < text.size() && text[at] >= '0' && text[at] <= most;
+    };
+    if (text[i] == '\\' && is_octal(i + 1, '3') && is_octal(i + 2, '7') && is_octal(i + 3, '7')) {
+      path += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + (text[i + 3] - '0'));
+      i += 3;
+    } else {
+      path += text[i];
+    }
+  }
+  return path;
+}
+
+/// A line is "30 23 0:26 /top /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate".
+std::vector<GroupMount> read_group_mounts(const fs::path& root) {
+  std::vector<GroupMount> mounts;
   std::ifstream file(root / "proc/self/mountinfo");
   for (std::string line; std::getline(file, line);) {
     const size_t dash = line.find(" - ");
@@ -38,42 +69,64 @@ std::optional<GroupMount> find_group_mount(const fs::path& root, const std::stri
     std::string number, parent, device, top, folder, type, source, options;
     if (!(before >> number >> parent >> device >> top >> folder) || !(after >> type >> source >> options))
       continue;
-    const bool found =
-        controller.empty() ? type == "cgroup2" : type == "cgroup" && lists_word(options, controller);
-    if (found) return GroupMount{root / fs::path(folder).relative_path(), top};
+    if (type != "cgroup2" && type != "cgroup") continue;
+    mounts.push_back({type, options, root / fs::path(decode_path(folder)).relative_path(), decode_path(top)});
   }
-  return std::nullopt;
+  return mounts;
 }
 
-/// The path of this process's group. Lines are "0::/path" for v2 and "4:cpu,cpuacct:/path" for v1.
-std::optional<std::string> find_group_path(const fs::path& root, const std::string& controller) {
+/// Lines are "0::/path" for v2 and "4:cpu,cpuacct:/path" for v1.
+std::vector<OwnGroup> read_own_groups(const fs::path& root) {
+  std::vector<OwnGroup> groups;
   std::ifstream file(root / "proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    if (controller.empty() ? controllers.empty() : lists_word(controllers, controller))
-      return line.substr(second + 1);
+    groups.push_back({line.substr(first + 1, second - first - 1), line.substr(second + 1)});
   }
-  return std::nullopt;
+  return groups;
+}
+
+/// The mount of cgroup v2 (`controller` is empty) or of a controller of v1; null where there is none.
+const GroupMount* find_mount(const ControlGroups& groups, const std::string& controller) {
+  const auto found = std::ranges::find_if(groups.mounts, [&](const GroupMount& mount) {
+    return controller.empty() ? mount.type == "cgroup2"
+                              : mount.type == "cgroup" && lists_word(mount.controllers, controller);
+  });
+  return found == groups.mounts.end() ? nullptr : &*found;
+}
+
+/// The path of this process's group there.
+const std::string* find_path(const ControlGroups& groups, const std::string& controller) {
+  const auto found = std::ranges::find_if(groups.own, [&](const OwnGroup& group) {
+    return controller.empty() ? group.controllers.empty() : lists_word(group.controllers, controller);
+  });
+  return found == groups.own.end() ? nullptr : &found->path;
 }
 
 /// The folders of this process's group and of those around it, the innermost first. In a container the group
 /// may have a path of outside, of which only the end, or nothing, is mounted: folders that do not exist are
 /// passed over by their readers.
-std::vector<fs::path> group_folders(const fs::path& root, const std::string& controller) {
-  const auto mount = find_group_mount(root, controller);
-  auto path = find_group_path(root, controller);
-  if (!mount || !path) return {};
+std::vector<fs::path> group_folders(const ControlGroups& groups, const std::string& controller) {
+  const GroupMount* mount = find_mount(groups, controller);
+  const std::string* own = find_path(groups, controller);
+  if (mount == nullptr || own == nullptr) return {};
+  std::string path = *own;
   const bool below_top =
-      path->starts_with(mount->top) &&
-      (path->size() == mount->top.size() || mount->top.ends_with('/') || (*path)[mount->top.size()] == '/');
-  if (below_top) path->erase(0, mount->top.size());
+      path.starts_with(mount->top) &&
+      (path.size() == mount->top.size() || mount->top.ends_with('/') || path[mount->top.size()] == '/');
+  if (below_top) path.erase(0, mount->top.size());
   std::vector<fs::path> folders;
-  for (fs::path below = fs::path(*path).relative_path();; below = below.parent_path()) {
+  for (fs::path below = fs::path(path).relative_path();; below = below.parent_path()) {
     folders.push_back(mount->folder / below);
     if (below.empty()) return folders;
   }
+}
+
+/// Whether this process is in groups of the same path of both controllers of v1.
+bool same_group(const ControlGroups& groups, const std::string& one, const std::string& other) {
+  const std::string *a = find_path(groups, one), *b = find_path(groups, other);
+  return a != nullptr && b != nullptr && *a == *b;
 }
 
 template <typename... Numbers>
@@ -116,18 +169,19 @@ std::optional<double> used_of_v1(const fs::path& folder) {
 }  // namespace
 
 std::optional<CpuQuota> read_cpu_quota(const fs::path& root) {
+  const ControlGroups groups{read_group_mounts(root), read_own_groups(root)};
   std::optional<CpuQuota> tightest;
-  for (const fs::path& folder : group_folders(root, "")) {
+  for (const fs::path& folder : group_folders(groups, "")) {
     const auto limit = limit_of_v2(folder);
     if (limit && (!tightest || *limit < tightest->limit)) tightest = {*limit, used_of_v2(folder)};
   }
-  const std::vector<fs::path> folders = group_folders(root, "cpu"), counted = group_folders(root, "cpuacct");
+  const std::vector<fs::path> folders = group_folders(groups, "cpu"),
+                              counted = group_folders(groups, "cpuacct");
+  // The two controllers are mounted together, or a process is mostly in groups of the same path.
+  const bool together = counted.size() == folders.size() && same_group(groups, "cpu", "cpuacct");
   for (size_t i = 0; i < folders.size(); ++i) {
     const auto limit = limit_of_v1(folders[i]);
     if (!limit || (tightest && *limit >= tightest->limit)) continue;
-    // The two controllers are mounted together, or a process is mostly in groups of the same path.
-    const bool together =
-        counted.size() == folders.size() && find_group_path(root, "cpu") == find_group_path(root, "cpuacct");
     tightest = {*limit, together ? used_of_v1(counted[i]) : std::nullopt};
   }
   return tightest;
