@@ -14,6 +14,11 @@
 namespace ulp::runtime {
 namespace {
 
+[[noreturn]] void refuse_batch(const char* where, const TensorInfo& tensor, int64_t batch) {
+  fail(ErrorCode::out_of_memory, where, "expected a batch that memory can hold, got ", batch, " for '",
+       tensor.name, "' ", shape_text(tensor));
+}
+
 /// The container's word of a type: its name in capitals.
 std::string stored_word(DataType type) {
   std::string word = to_string(type);
@@ -93,18 +98,26 @@ std::optional<size_t> batch_dimension(const TensorInfo& tensor) {
 
 std::vector<int64_t> sizes_at(const TensorInfo& tensor, int64_t batch) {
   std::vector<int64_t> sizes = tensor.shape;
-  std::ranges::replace(sizes, kBatch, tensor.times * batch);
+  int64_t rows = tensor.times;
+  if (batch_dimension(tensor) && __builtin_mul_overflow(rows, batch, &rows))
+    refuse_batch("runtime.sizes_at", tensor, batch);
+  std::ranges::replace(sizes, kBatch, rows);
   return sizes;
 }
 
 int64_t element_count(const TensorInfo& tensor, int64_t batch) {
   int64_t count = tensor.times;
-  for (const int64_t size : tensor.shape) count *= size == kBatch ? batch : size;
+  for (const int64_t size : tensor.shape)
+    if (__builtin_mul_overflow(count, size == kBatch ? batch : size, &count))
+      refuse_batch("runtime.element_count", tensor, batch);
   return count;
 }
 
 size_t byte_count(const TensorInfo& tensor, int64_t batch) {
-  return static_cast<size_t>(element_count(tensor, batch) * element_bytes(tensor.type));
+  int64_t bytes = element_count(tensor, batch);
+  if (__builtin_mul_overflow(bytes, element_bytes(tensor.type), &bytes))
+    refuse_batch("runtime.byte_count", tensor, batch);
+  return static_cast<size_t>(bytes);
 }
 
 void Plan::save(const std::filesystem::path& path) const {

@@ -59,7 +59,8 @@ struct TensorInfo {
 
 /// Which dimension is the batch; nothing where all are fixed.
 ULP_API std::optional<size_t> batch_dimension(const TensorInfo& tensor);
-/// The sizes of a tensor when the batch dimension is `batch`.
+/// The sizes of a tensor when the batch dimension is `batch`. This and the next two throw ulp::Error
+/// (out_of_memory) where 64 bits cannot hold the numbers.
 ULP_API std::vector<int64_t> sizes_at(const TensorInfo& tensor, int64_t batch);
 /// Elements and dense bytes of a tensor when the batch dimension is `batch`.
 ULP_API int64_t element_count(const TensorInfo& tensor, int64_t batch);
