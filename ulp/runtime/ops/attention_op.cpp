@@ -103,41 +103,46 @@ class AttentionRunner final : public Runner {
   std::string kernel() const override { return std::string("attention_") + kernels::to_string(isa_); }
 
  private:
-  /// Queries that see no key: those before the first one that is seen, or all.
-  void fill_blind(const RunArgs& args, int64_t items) const {
-    const auto* mask = static_cast<const float*>(args.inputs[3]);
-    for (int64_t i = 0; i < items; ++i) {
-      const float* own = mask + i * shape_.keys;
-      const auto first = std::find_if(own, own + shape_.keys, [](float m) { return m != -INFINITY; }) - own;
-      const int64_t blind = first == shape_.keys ? shape_.queries
-                            : shape_.causal      ? std::min(first, shape_.queries)
-                                                 : 0;
-      if (blind > 0) fill_blind(args, i, blind);
-    }
+  static constexpr int64_t kPiece = 64;
+
+  /// Queries of an item that see no key: those before the first one that is seen, or all.
+  int64_t blind_queries(const RunArgs& args, int64_t item) const {
+    const auto* mask = static_cast<const float*>(args.inputs[3]) + item * shape_.keys;
+    const auto first = std::find_if(mask, mask + shape_.keys, [](float m) { return m != -INFINITY; }) - mask;
+    if (first == shape_.keys) return shape_.queries;
+    return shape_.causal ? std::min(first, shape_.queries) : 0;
   }
 
-  /// Writes the first `count` rows of an item, in pieces that fit a buffer.
-  void fill_blind(const RunArgs& args, int64_t item, int64_t count) const {
-    const int64_t width = info_.shape[2];
-    constexpr int64_t kPiece = 64;
-    for (int64_t begin = 0; begin < width; begin += kPiece) {
-      const int64_t size = std::min(kPiece, width - begin);
-      std::array<float, kPiece> sums{}, row{};
-      for (int64_t k = 0; k < shape_.keys && blind_ == BlindQueries::mean; ++k) {
-        const float* value =
-            values_.read(args.inputs[2], (item * shape_.keys + k) * width + begin, size, row.data());
-        for (int64_t d = 0; d < size; ++d) sums[static_cast<size_t>(d)] += value[d];
-      }
-      // Codes have no NaN.
-      const float nothing = shape_.output.type == DataType::u8 ? 0.0F : NAN;
-      for (float& sum : sums)
-        sum = blind_ == BlindQueries::nan ? nothing : sum / static_cast<float>(shape_.keys);
-      for (int64_t q = 0; q < count; ++q) {
-        const int64_t at = (item * shape_.queries + q) * width + begin;
-        float* made = results_.target(args.output, at, row.data());
-        std::copy_n(sums.begin(), size, made);
-        results_.write(made, args.output, at, size);
-      }
+  /// Writes what queries that see no key get, in columns that fit a buffer.
+  void fill_blind(const RunArgs& args, int64_t items) const {
+    int64_t item = 0;
+    while (item < items && blind_queries(args, item) == 0) ++item;
+    if (item == items) return;
+    const int64_t pieces = (info_.shape[2] + kPiece - 1) / kPiece;
+    args.parallel.run(items * pieces, [&](int64_t i, int) {
+      if (const int64_t count = blind_queries(args, i / pieces); count > 0)
+        fill_columns(args, i / pieces, count, i % pieces * kPiece);
+    });
+  }
+
+  /// From column `begin` on, of the first `count` rows of an item.
+  void fill_columns(const RunArgs& args, int64_t item, int64_t count, int64_t begin) const {
+    const int64_t width = info_.shape[2], size = std::min(kPiece, width - begin);
+    std::array<float, kPiece> sums{}, row{};
+    for (int64_t k = 0; k < shape_.keys && blind_ == BlindQueries::mean; ++k) {
+      const float* value =
+          values_.read(args.inputs[2], (item * shape_.keys + k) * width + begin, size, row.data());
+      for (int64_t d = 0; d < size; ++d) sums[static_cast<size_t>(d)] += value[d];
+    }
+    // Codes have no NaN.
+    const float nothing = shape_.output.type == DataType::u8 ? 0.0F : NAN;
+    for (float& sum : sums)
+      sum = blind_ == BlindQueries::nan ? nothing : sum / static_cast<float>(shape_.keys);
+    for (int64_t q = 0; q < count; ++q) {
+      const int64_t at = (item * shape_.queries + q) * width + begin;
+      float* made = results_.target(args.output, at, row.data());
+      std::copy_n(sums.begin(), size, made);
+      results_.write(made, args.output, at, size);
     }
   }
 
