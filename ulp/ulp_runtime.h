@@ -218,7 +218,7 @@ ULP_API ulp_status ulp_engine_constant_bytes(const ulp_engine* engine, uint64_t*
 /* ---- contexts ---- */
 
 /** Makes a context. `options` may be NULL. Threads do not follow into a child of fork(): contexts that were made
-    before it run on the calling thread alone there. */
+    before it run on the calling thread alone there; one that another thread was using refuses every call. */
 ULP_API ulp_status ulp_context_create(const ulp_engine* engine, const ulp_context_options* options,
                                       ulp_context** context);
 /** Ends a context; NULL is ignored. */

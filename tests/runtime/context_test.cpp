@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <thread>
 
 #include "error_of.h"
 #include "support.h"
+#include "ulp/base/cpu_limits.h"
+#include "ulp/runtime/engine/piece_hook.h"
 #include "ulp/runtime/engine/thread_pool.h"
 
 namespace ulp::runtime {
@@ -90,6 +93,42 @@ TEST(Contexts, LargeBatchesHaveTwoSlicesForEachWorker) {
     EXPECT_EQ(run_context(alone, context, batch, inputs), run_engine(alone, batch, inputs)) << batch;
     EXPECT_EQ(two.largest, slices) << batch;
   }
+}
+
+thread_local bool stays_in_its_run = false;
+std::atomic<int> contexts_in_runs = 0;
+std::atomic<bool> contexts_may_end = false;
+
+void stay_in_the_run() {
+  if (!stays_in_its_run) return;
+  ++contexts_in_runs;
+  comes_true([] { return contexts_may_end.load(); });
+}
+
+TEST(Contexts, ThoseOfOneThreadTakeCoresToo) {
+  constexpr int kThreads = 4;
+  const int count = std::max(usable_cores(), kThreads);
+  const Plan plan = small_network(Numbers::f32);
+  const Engine engine(plan, {.threads = 1});
+  const std::vector<Bytes> inputs = make_inputs(plan, 1, 1);
+  const ThreadPool pool(kThreads, PoolThreads::shared);
+  contexts_in_runs = 0;
+  contexts_may_end = false;
+  set_piece_hook(stay_in_the_run);
+  std::vector<std::thread> callers;
+  for (int i = 0; i < count; ++i) {
+    callers.emplace_back([&] {
+      Context context(engine);
+      stays_in_its_run = true;
+      run_context(engine, context, 1, inputs);
+    });
+  }
+  EXPECT_TRUE(comes_true([&] { return contexts_in_runs >= count; }));
+  EXPECT_FALSE(gets_help(pool, kThreads, std::chrono::milliseconds(20)));
+  contexts_may_end = true;
+  for (std::thread& caller : callers) caller.join();
+  set_piece_hook(nullptr);
+  EXPECT_TRUE(comes_true([&] { return gets_help(pool, kThreads, std::chrono::milliseconds(50)); }));
 }
 
 TEST(Contexts, AContextOutlivesItsEngine) {

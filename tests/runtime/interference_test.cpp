@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <set>
 #include <thread>
 
@@ -168,19 +169,22 @@ TEST(Interference, TheThreadsOfOtherEnginesChangeNoBit) {
 }
 
 /// A thread that sleeps in the middle of a run holds up nothing but its own piece.
-std::atomic<bool> one_sleeps = false;
+std::atomic<bool> one_sleeps = false, slept_in_vain = false;
 std::atomic<int> done_meanwhile = 0;
 
 void first_piece_sleeps() {
-  if (!one_sleeps.exchange(true)) {
-    while (done_meanwhile < 9) std::this_thread::yield();
+  if (one_sleeps.exchange(true)) return;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (done_meanwhile < 9 && !slept_in_vain) {
+    std::this_thread::yield();
+    slept_in_vain = std::chrono::steady_clock::now() > end;
   }
 }
 
 TEST(Interference, OthersTakeAllButThePieceOfASleeper) {
   for (const PoolThreads whose : {PoolThreads::own, PoolThreads::shared}) {
     const ThreadPool pool(2, whose);
-    one_sleeps = false;
+    one_sleeps = slept_in_vain = false;
     done_meanwhile = 0;
     set_piece_hook(first_piece_sleeps);
     std::set<int> workers;
@@ -191,6 +195,7 @@ TEST(Interference, OthersTakeAllButThePieceOfASleeper) {
       ++done_meanwhile;
     });
     set_piece_hook(nullptr);
+    EXPECT_FALSE(slept_in_vain) << "the other thread left pieces to the one that slept";
     EXPECT_EQ(workers.size(), 2U);
   }
 }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -481,6 +482,17 @@ void expect_other_shapes_survived(const Plan& good) {
   }
   EXPECT_GT(refused, 100);
   EXPECT_GT(accepted, 0);
+}
+
+bool gets_help(const Parallel& pool, int64_t tasks, std::chrono::milliseconds patience) {
+  std::atomic<bool> helped = false;
+  pool.run(tasks, [&](int64_t, int worker) {
+    if (worker != 0) helped = true;
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (!helped && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+  return helped;
 }
 
 nlohmann::json read_json(const std::filesystem::path& path) {

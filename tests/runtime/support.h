@@ -1,15 +1,18 @@
 // Hand-made plans, deterministic data, and an interpreter of plans in plain loops to compare engines with.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "temporary_folder.h"
+#include "ulp/base/parallel.h"
 #include "ulp/runtime/engine/engine.h"
 #include "ulp/runtime/plan/plan.h"
 
@@ -138,6 +141,20 @@ void expect_same(const TensorInfo& info, const Bytes& expected, const Bytes& got
 /// Gives each constant of a good plan every other shape of three dimensions, and type, of as many bytes. Each time an engine
 /// refuses the plan or runs it; both must happen.
 void expect_other_shapes_survived(const Plan& good);
+
+/// Waits until it comes true, however slow the machine is; gives false where it never does.
+template <typename Condition>
+bool comes_true(const Condition& condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+/// A run of so many tasks, which wait a little for a helper: whether one came.
+bool gets_help(const Parallel& pool, int64_t tasks, std::chrono::milliseconds patience);
 
 /// What a file holds.
 nlohmann::json read_json(const std::filesystem::path& path);

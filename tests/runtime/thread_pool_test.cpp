@@ -1,12 +1,15 @@
 #include "ulp/runtime/engine/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <memory>
@@ -15,12 +18,16 @@
 #include <thread>
 #include <vector>
 
+#include "support.h"
 #include "ulp/base/cpu_limits.h"
 #include "ulp/base/error.h"
+#include "ulp/runtime/engine/pool_job.h"
 #include "ulp/runtime/engine/spin_wait.h"
 
 namespace ulp::runtime {
 namespace {
+
+using testing::comes_true, testing::gets_help;
 
 int threads_of_process() {
   static const bool first_is_over =
@@ -64,10 +71,12 @@ TEST_P(ThreadPools, LetNobodyWaitForTasksThatHaveNotBegun) {
   const ThreadPool pool(2, GetParam());
   for (const int64_t slow : {0, 7}) {  // the first task of a worker's share: the other one does all else
     std::atomic<int> done = 0;
+    bool others_did = true;
     pool.run(8, [&](int64_t i, int) {
-      while (i == slow && done < 7) std::this_thread::yield();
+      if (i == slow) others_did = comes_true([&] { return done == 7; });
       ++done;
     });
+    EXPECT_TRUE(others_did);
     EXPECT_EQ(done, 8);
   }
 }
@@ -83,19 +92,24 @@ TEST_P(ThreadPools, DoManyShortRunsOneAfterTheOther) {
 
 TEST_P(ThreadPools, WakeSleepingWorkers) {
   const ThreadPool pool(2, GetParam());
-  std::atomic<int> ran = 0;
   for (int round = 0; round < 5; ++round) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    pool.run(2, [&](int64_t, int) { ++ran; });
+    std::array<std::atomic<int>, 2> worker_of = {-1, -1};
+    std::atomic<bool> met = true;
+    pool.run(2, [&](int64_t i, int worker) {
+      worker_of[static_cast<size_t>(i)] = worker;
+      if (!comes_true([&] { return worker_of[static_cast<size_t>(1 - i)] >= 0; })) met = false;
+    });
+    ASSERT_TRUE(met) << "one thread slept through run " << round;
+    EXPECT_NE(worker_of[0], worker_of[1]);
   }
-  EXPECT_EQ(ran, 10);
 }
 
 TEST_P(ThreadPools, MakeNoThreadForOne) {
   const int before = threads_of_process();
-  const ThreadPool one(1, GetParam());
-  expect_threads(before);
   {
+    const ThreadPool one(1, GetParam());
+    expect_threads(before);
     const ThreadPool four(4, GetParam());
     expect_threads(before + 3);
   }
@@ -167,8 +181,14 @@ TEST_P(ThreadPools, SleepWhileThereIsNothingToBeHad) {
 
 TEST_P(ThreadPools, ChooseAndCheckTheCount) {
   EXPECT_EQ(ThreadPool(0, GetParam()).workers(), usable_cores());
-  EXPECT_THROW(ThreadPool(-1, GetParam()), Error);
-  EXPECT_THROW(ThreadPool(1 << 20, GetParam()), Error);
+  for (const int wrong : {-1, 1025, 1 << 20}) {
+    try {
+      const ThreadPool pool(wrong, GetParam());
+      ADD_FAILURE() << wrong;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::bad_option);
+    }
+  }
 }
 
 TEST_P(ThreadPools, WorkInAChildOfForkOnItsOneThread) {
@@ -188,7 +208,7 @@ TEST_P(ThreadPools, WorkInAChildOfForkOnItsOneThread) {
       const auto anew = std::make_unique<ThreadPool>(2, GetParam());  // has a thread again
       std::atomic<int> done = 0;
       anew->run(8, [&](int64_t i, int) {
-        while (i == 0 && done < 7) std::this_thread::yield();
+        if (i == 0) good = comes_true([&] { return done == 7; }) && good;
         ++done;
       });
       good = good && done == 8;
@@ -201,6 +221,25 @@ TEST_P(ThreadPools, WorkInAChildOfForkOnItsOneThread) {
   EXPECT_EQ(status, 0);
   pool->run(9, [&](int64_t, int) { ++ran; });
   EXPECT_EQ(ran, 18);
+}
+
+TEST_P(ThreadPools, GiveTheirMemoryBackInAChildOfFork) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "sanitizers count no memory in use";
+#endif
+  constexpr int kThreads =
+      64;  // so that malloc keeps what it gets back in no cache, which it counts as in use
+  auto pool = std::make_unique<ThreadPool>(kThreads, GetParam());
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const size_t before = ::mallinfo2().uordblks;
+    pool.reset();
+    ::_exit(::mallinfo2().uordblks + kThreads * sizeof(PoolShare) <= before ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Runtime, ThreadPools, ::testing::Values(PoolThreads::own, PoolThreads::shared),
@@ -240,20 +279,56 @@ TEST(SharedThreads, ServeManyCallersAtOnce) {
 
 TEST(SharedThreads, CallersOfSeveralPoolsRunAtTheSameTime) {
   const ThreadPool one(2, PoolThreads::shared), two(2, PoolThreads::shared);
-  std::atomic<bool> both = false;
-  std::atomic<int> inside = 0;
-  const auto call = [&](const ThreadPool& pool) {
+  std::array<std::atomic<bool>, 2> inside = {false, false};
+  std::atomic<bool> met = true;
+  const auto call = [&](const ThreadPool& pool, size_t own) {
     pool.run(2, [&](int64_t, int) {
-      ++inside;
-      while (inside < 2) std::this_thread::yield();  // a task of each caller, or two of one
-      both = true;
+      inside[own] = true;
+      if (!comes_true([&] { return inside[1 - own].load(); })) met = false;
     });
   };
-  std::thread other([&] { call(one); });
-  call(two);
+  std::thread other([&] { call(one, 0); });
+  call(two, 1);
   other.join();
-  EXPECT_TRUE(both);
-  EXPECT_EQ(inside, 4);
+  EXPECT_TRUE(met) << "a run waited for the end of that of another pool";
+}
+
+/// Callers of pools of one thread, inside a run until they may end.
+class BusyCallers {
+ public:
+  explicit BusyCallers(int count) {
+    for (int i = 0; i < count; ++i) {
+      callers_.emplace_back([&] {
+        const ThreadPool pool(1, PoolThreads::shared);
+        pool.run(1, [&](int64_t, int) {
+          ++inside_;
+          comes_true([&] { return ended_.load(); });
+        });
+      });
+    }
+    EXPECT_TRUE(comes_true([&] { return inside_ == count; }));
+  }
+  ~BusyCallers() {
+    ended_ = true;
+    for (std::thread& caller : callers_) caller.join();
+  }
+  BusyCallers(const BusyCallers&) = delete;
+  BusyCallers& operator=(const BusyCallers&) = delete;
+
+ private:
+  std::atomic<int> inside_ = 0;
+  std::atomic<bool> ended_ = false;
+  std::vector<std::thread> callers_;
+};
+
+TEST(SharedThreads, CallersOfOneThreadTakeCores) {
+  constexpr int kThreads = 4;
+  const ThreadPool pool(kThreads, PoolThreads::shared);
+  {
+    const BusyCallers busy(std::max(usable_cores(), kThreads));
+    EXPECT_FALSE(gets_help(pool, kThreads, std::chrono::milliseconds(20)));
+  }
+  EXPECT_TRUE(comes_true([&] { return gets_help(pool, kThreads, std::chrono::milliseconds(50)); }));
 }
 
 TEST(SharedThreads, RunWhereTheirPoolsMayRun) {
@@ -275,7 +350,7 @@ TEST(SharedThreads, RunWhereTheirPoolsMayRun) {
   free.run(2, [&](int64_t, int worker) {
     masks[static_cast<size_t>(worker)] = affinity_mask();
     ++done;
-    while (done < 2) std::this_thread::yield();
+    comes_true([&] { return done == 2; });
   });
   EXPECT_EQ(masks, (std::vector<std::vector<bool>>{all, all}));
 }

@@ -1,5 +1,7 @@
 // The C API gives what the C++ API gives.
 #include <malloc.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <thread>
@@ -220,6 +222,35 @@ TEST(CApi, ThreadsHaveContextsAndMessagesOfTheirOwn) {
     EXPECT_EQ(said[i], "");
   }
   EXPECT_SAYS(std::string(ulp_last_error()), "/nowhere/main.ulp");
+}
+
+TEST(CApi, ContextsFromBeforeForkRunInTheChild) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer lets a child of several threads start none";
+#endif
+  const Plan plan = small_network(Numbers::f32);
+  EngineHandle engine = engine_of(plan);
+  std::vector<ContextHandle> contexts;
+  for (const int threads : {1, 3}) contexts.push_back(context_of(engine.get(), threads));
+  const std::vector<Bytes> inputs = make_inputs(plan, 24, 1);
+  const std::vector<Bytes> expected = run(contexts[0].get(), 24, inputs);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    bool good = true;
+    for (const ContextHandle& context : contexts) good = good && run(context.get(), 24, inputs) == expected;
+    {
+      const ContextHandle anew = context_of(engine.get(), 2);
+      good = good && run(anew.get(), 24, inputs) == expected;
+    }
+    contexts.clear();  // wait for nobody
+    engine.reset();
+    ::_exit(good && !::testing::Test::HasFailure() ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  for (const ContextHandle& context : contexts) EXPECT_EQ(run(context.get(), 24, inputs), expected);
 }
 
 TEST(CApi, ReserveTakesTheMemory) {

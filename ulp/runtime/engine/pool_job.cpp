@@ -21,6 +21,10 @@ void set_piece_hook(PieceHook hook) {
   piece_hook.store(hook);
 }
 
+void call_piece_hook() {
+  if (const PieceHook hook = piece_hook.load(std::memory_order_relaxed)) hook();
+}
+
 PoolJob::PoolJob(int workers)
     : places(static_cast<size_t>(workers)), workers_(workers), shares_(static_cast<size_t>(workers)) {}
 
@@ -52,7 +56,7 @@ void PoolJob::finish() {
 }
 
 void PoolJob::do_piece(int64_t piece, int worker) {
-  if (const PieceHook hook = piece_hook.load(std::memory_order_relaxed)) hook();
+  call_piece_hook();
   try {
     const int64_t end = std::min(tasks_, (piece + 1) * piece_);
     for (int64_t i = piece * piece_; i < end; ++i) (*task_)(i, worker);

@@ -21,16 +21,17 @@ enum class PoolThreads {
 /// its own worker. The first exception of a task reaches the caller when all other tasks have run.
 ///
 /// Pools that share threads may run at the same time: each caller computes its own tasks, and idle threads
-/// help one of them while fewer threads compute than there are cores. There are as many threads as the
-/// largest of these pools asks for, and more where several pools can use them and there are cores. Callers of
-/// different affinity masks share no threads. The threads end with the last pool.
+/// help one of them while fewer threads compute than there are cores; callers of pools of one thread count
+/// among those that compute. There are as many threads as the largest of these pools asks for, and more where
+/// several pools can use them and there are cores. Callers of different affinity masks share no threads. The
+/// threads end with the last pool.
 ///
 /// In a child made by fork() the calling thread does all tasks of a pool that was made before, if no run was
 /// under way.
 class ULP_API ThreadPool final : public Parallel {
  public:
-  /// 0: usable_cores(). No thread is made for 1. Throws ulp::Error on a negative number or when the system
-  /// refuses.
+  /// 0: usable_cores(). No thread is made for 1. Throws ulp::Error on a negative number and one above 1024
+  /// (bad_option) and when the system gives no threads (unavailable).
   explicit ThreadPool(int threads = 0, PoolThreads whose = PoolThreads::own);
   ~ThreadPool() override;
   ThreadPool(const ThreadPool&) = delete;

@@ -17,6 +17,14 @@ int64_t steady_nanoseconds() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+/// What this thread wrote before is seen by whoever calls this later, or what that one wrote before is seen
+/// here. Of two threads that each write one thing and then read the other's, at least one sees the write.
+void order_writes_and_reads() {
+#ifndef __SANITIZE_THREAD__  // knows no fences, and runs where exchanges are fences
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+
 /// The threads of a process by affinity mask.
 struct PoolRegistry {
   const pid_t process = ::getpid();
@@ -37,7 +45,13 @@ PoolRegistry& pool_registry() {
 
 }  // namespace
 
-WorkerThreads::WorkerThreads() : process_(::getpid()), cores_(usable_cores()) {}
+WorkerThreads::WorkerThreads() : process_(::getpid()) {}
+
+std::shared_ptr<WorkerThreads> WorkerThreads::make() {
+  return {new WorkerThreads(), [](const WorkerThreads* threads) {
+            if (threads->are_here()) delete threads;
+          }};
+}
 
 WorkerThreads::~WorkerThreads() {
   {
@@ -55,7 +69,7 @@ std::shared_ptr<WorkerThreads> WorkerThreads::of_process() {
   std::erase_if(registry.pools, [](const auto& pool) { return pool.second.expired(); });
   std::weak_ptr<WorkerThreads>& known = registry.pools[affinity_mask()];
   std::shared_ptr<WorkerThreads> threads = known.lock();
-  if (!threads) known = threads = std::make_shared<WorkerThreads>();
+  if (!threads) known = threads = make();
   return threads;
 }
 
@@ -63,8 +77,9 @@ bool WorkerThreads::are_here() const {
   return process_ == ::getpid();
 }
 
-void WorkerThreads::add(PoolJob& job) {
+void WorkerThreads::add(PoolJob& job, int cores) {
   const std::lock_guard guard(lock_);
+  if (cores_ == 0) cores_ = cores > 0 ? cores : usable_cores();
   const int64_t helpers = job.workers() - 1;
   const auto needed =
       static_cast<size_t>(std::max(helpers, std::min<int64_t>(wanted_ + helpers, cores_ - 1)));
@@ -88,10 +103,12 @@ void WorkerThreads::remove(PoolJob& job) {
 
 bool WorkerThreads::crowded(const PoolJob& job, int more) const {
   const int computing = callers_.load(std::memory_order_relaxed) + helping_.load(std::memory_order_relaxed);
-  return computing + more > std::max(cores_, job.workers());
+  return computing + more > std::max(cores_.load(std::memory_order_relaxed), job.workers());
 }
 
+/// Either whoever leaves the job or other callers sees its pieces, or it is seen here that there is room.
 void WorkerThreads::call(const PoolJob& job, int64_t pieces) {
+  order_writes_and_reads();
   const int64_t places = job.workers() - 1 - job.helpers.load(std::memory_order_relaxed);
   if (places > 0 && !crowded(job, 1)) wake(std::min(places, pieces - 1));
 }
@@ -116,12 +133,15 @@ void WorkerThreads::wake(int64_t threads) {
 
 void WorkerThreads::enter() {
   const int callers = callers_.fetch_add(1, std::memory_order_relaxed) + 1;
-  if (callers > 1 && callers >= cores_) full_at_.store(steady_nanoseconds(), std::memory_order_relaxed);
+  if (callers > 1 && callers >= cores_.load(std::memory_order_relaxed))
+    full_at_.store(steady_nanoseconds(), std::memory_order_relaxed);
 }
 
 void WorkerThreads::leave() {
   const int callers = callers_.fetch_sub(1, std::memory_order_relaxed) - 1;
-  if (callers > 0 && callers + 1 == cores_) wake(1);  // there is room for one now
+  if (callers <= 0 || callers + 1 != cores_.load(std::memory_order_relaxed)) return;
+  order_writes_and_reads();
+  wake(1);  // there is room for one now
 }
 
 WorkerThreads::Place WorkerThreads::take_place(size_t index) {
@@ -146,6 +166,7 @@ void WorkerThreads::give_back(const Place& place) {
   place.job->places[static_cast<size_t>(place.worker)] = false;
   helping_.fetch_sub(1, std::memory_order_relaxed);
   place.job->helpers.fetch_sub(1, std::memory_order_relaxed);
+  order_writes_and_reads();  // before it looks for pieces again
   if (place.job->closing()) left_.notify_all();
 }
 

@@ -21,21 +21,20 @@ namespace ulp::runtime {
 /// nothing but time.
 class WorkerThreads {
  public:
-  WorkerThreads();
-  /// After the last job was removed.
-  ~WorkerThreads();
+  /// Threads of their own. They end with the last that holds them, when no job is left. In a child of fork()
+  /// those from before, which cannot end there, stay in memory.
+  static std::shared_ptr<WorkerThreads> make();
   WorkerThreads(const WorkerThreads&) = delete;
   WorkerThreads& operator=(const WorkerThreads&) = delete;
 
   /// Those that the calling thread shares with all of the process that have its affinity mask: threads
-  /// inherit the mask of who starts them. They end with the last that holds them. A child of fork() has its
-  /// own.
+  /// inherit the mask of who starts them. Who holds them need not have a job. A child of fork() has its own.
   static std::shared_ptr<WorkerThreads> of_process();
 
   /// From now on threads may help with the job. There are as many threads as the most demanding job can use,
-  /// and more where several jobs want more and there are cores. Throws std::system_error where the system
-  /// gives none.
-  void add(PoolJob& job);
+  /// and more where several jobs want more and there are cores. `cores`: usable_cores() where the caller
+  /// has just asked for it; else 0. Throws std::system_error where the system gives no threads.
+  void add(PoolJob& job, int cores = 0);
   /// No thread touches the job afterwards.
   void remove(PoolJob& job);
   /// A run of the job has begun, in so many pieces: wakes those who may help.
@@ -47,6 +46,9 @@ class WorkerThreads {
   bool are_here() const;
 
  private:
+  WorkerThreads();
+  ~WorkerThreads();
+
   struct Place {
     PoolJob* job = nullptr;
     int worker = 0;
@@ -63,7 +65,7 @@ class WorkerThreads {
   bool too_soon();
 
   const pid_t process_;
-  const int cores_;
+  std::atomic<int> cores_ = 0;     ///< 0 until the first job
   std::atomic<int> callers_ = 0;   ///< that compute
   std::atomic<int> helping_ = 0;   ///< threads that hold a place in a job
   std::atomic<int> sleeping_ = 0;  ///< threads that wait for `signal_` to change
