@@ -37,7 +37,7 @@ typedef enum ulp_status {
  * meaning; later versions may add some. */
 typedef enum ulp_error_code {
   ULP_ERROR_FAILED = 0,       /**< none of the kinds below */
-  ULP_ERROR_BAD_ARGUMENT = 1, /**< NULL, a wrong size, an unknown name */
+  ULP_ERROR_BAD_ARGUMENT = 1, /**< NULL, an index or a struct_size out of range, an unknown name */
   ULP_ERROR_BAD_OPTION = 2,   /**< an option, or several that do not go together */
   ULP_ERROR_BAD_SHAPE = 3, /**< a tensor of other sizes, dimensions or types, or another number of tensors */
   ULP_ERROR_BAD_FILE = 4,  /**< a file that is missing, damaged, of another kind or of a newer version */

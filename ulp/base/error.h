@@ -20,7 +20,7 @@ namespace ulp {
 /// their meaning; later versions may add some. The C API has the same (ulp_error_code).
 enum class ErrorCode {
   failed = 0,        ///< none of the kinds below
-  bad_argument = 1,  ///< C API: NULL, a wrong size, an unknown name
+  bad_argument = 1,  ///< C API: NULL, an index out of range, an unknown name
   bad_option = 2,    ///< an option, or several that do not go together
   bad_shape = 3,     ///< a tensor of other sizes, dimensions or types, or another number of tensors
   bad_file = 4,      ///< a file that is missing, damaged, of another kind or of a newer version

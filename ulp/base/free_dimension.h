@@ -15,7 +15,7 @@ struct ULP_API FreeDimension {
 
   /// The smallest size that it may take: the first multiple from `min` on.
   int64_t smallest() const { return (min + multiple - 1) / multiple * multiple; }
-  /// Throws ulp::Error `[where] ...` naming the dimension for a size that it may not take.
+  /// Throws ulp::Error `[where] ...` (bad_shape) naming the dimension for a size that it may not take.
   void check(int64_t size, const char* where) const;
   bool operator==(const FreeDimension&) const = default;
 };

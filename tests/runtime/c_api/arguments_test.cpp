@@ -258,6 +258,89 @@ TEST_F(CArguments, EachErrorHasACode) {
     EXPECT_STREQ(ulp_error_code_name(wrong), "unknown code");
 }
 
+#define EXPECT_CODE(call, code)                                 \
+  do {                                                          \
+    EXPECT_NE((call), ULP_OK);                                  \
+    EXPECT_EQ(ulp_last_error_code(), code) << ulp_last_error(); \
+  } while (false)
+
+TEST_F(CArguments, ShapesThatAreWrongHaveACodeOfTheirOwn) {
+  const EngineHandle engine = engine_of(any_width());
+  const ContextHandle context = context_of(engine.get());
+  int64_t batch = 0;
+  const auto set = [&](std::vector<int64_t> sizes, size_t count = 1) {
+    const ulp_shape shape = {sizes.data(), sizes.size()};
+    return ulp_context_set_input_shapes(context.get(), &shape, count, &batch);
+  };
+  EXPECT_CODE(set({1, 3}), ULP_ERROR_BAD_SHAPE);         // dimensions
+  EXPECT_CODE(set({1, 3, 12}, 2), ULP_ERROR_BAD_SHAPE);  // inputs
+  EXPECT_CODE(set({1, 4, 6}), ULP_ERROR_BAD_SHAPE);      // a size
+  EXPECT_CODE(set({1, 3, 14}), ULP_ERROR_BAD_SHAPE);     // a free size
+  EXPECT_CODE(set({0, 3, 6}), ULP_ERROR_BAD_SHAPE);      // the batch
+  EXPECT_CODE(ulp_context_set_size(context.get(), "width", 5), ULP_ERROR_BAD_SHAPE);
+  EXPECT_CODE(ulp_context_set_size(context.get(), "height", 4), ULP_ERROR_BAD_ARGUMENT);
+  EXPECT_CODE(ulp_context_size(context.get(), "height", &batch), ULP_ERROR_BAD_ARGUMENT);
+  EXPECT_CODE(ulp_context_set_input_shapes(context.get(), nullptr, 1, &batch), ULP_ERROR_BAD_ARGUMENT);
+  EXPECT_CODE(ulp_context_reserve(context.get(), 0), ULP_ERROR_BAD_SHAPE);
+  EXPECT_CODE(run_buffers(0), ULP_ERROR_BAD_SHAPE);
+  EXPECT_CODE(run_buffers(3), ULP_ERROR_BAD_SHAPE);
+  EXPECT_CODE(run_buffers(INT64_MAX), ULP_ERROR_OUT_OF_MEMORY);
+  EXPECT_CODE(ulp_context_run(context_.get(), 2, in_.data(), 0, out_.data(), 1), ULP_ERROR_BAD_SHAPE);
+  EXPECT_CODE(ulp_context_run(context_.get(), 2, in_.data(), 1, out_.data(), 1), ULP_ERROR_BAD_SHAPE);
+  in_[0].data = nullptr;
+  EXPECT_CODE(run_buffers(), ULP_ERROR_BAD_ARGUMENT);
+}
+
+TEST_F(CArguments, OptionsThatAreWrongHaveACodeOfTheirOwn) {
+  ulp_context* context = nullptr;
+  for (const int32_t wrong : {-1, 1025, INT32_MAX}) {
+    const ulp_context_options options = {.struct_size = sizeof options, .threads = wrong};
+    EXPECT_CODE(ulp_context_create(engine_.get(), &options, &context), ULP_ERROR_BAD_OPTION);
+  }
+  const ulp_context_options flagged = {.struct_size = sizeof flagged, .flags = 2};
+  EXPECT_CODE(ulp_context_create(engine_.get(), &flagged, &context), ULP_ERROR_BAD_OPTION);
+  const ulp_context_options reserved = {.struct_size = sizeof reserved, .reserved = 1};
+  EXPECT_CODE(ulp_context_create(engine_.get(), &reserved, &context), ULP_ERROR_BAD_OPTION);
+  const ulp_context_options sized = {.struct_size = 1};
+  EXPECT_CODE(ulp_context_create(engine_.get(), &sized, &context), ULP_ERROR_BAD_ARGUMENT);
+  ulp_engine* made = nullptr;
+  const std::vector<std::byte> file = file_of(plan_);
+  const auto load = [&](const ulp_engine_options& options) {
+    return ulp_engine_load_memory(file.data(), file.size(), &options, &made);
+  };
+  constexpr size_t kSize = sizeof(ulp_engine_options);
+  EXPECT_CODE(load({.struct_size = kSize, .sparse_weights = 3}), ULP_ERROR_BAD_OPTION);
+  EXPECT_CODE(load({.struct_size = kSize, .blocks = -1}), ULP_ERROR_BAD_OPTION);
+  EXPECT_CODE(load({.struct_size = kSize, .error_budget = 2}), ULP_ERROR_BAD_OPTION);
+  EXPECT_CODE(load({.struct_size = kSize, .max_measuring_ms = -2}), ULP_ERROR_BAD_OPTION);
+  EXPECT_CODE(load({.struct_size = kSize, .isa = "avx9000"}), ULP_ERROR_UNAVAILABLE);
+}
+
+TEST_F(CArguments, RowsOfTheBatchAreCountedWithoutOverflow) {
+  constexpr int64_t kTimes = 1000, kMost = std::numeric_limits<int64_t>::max();
+  const EngineHandle engine = engine_of(with_rows_of(kTimes));
+  const ContextHandle context = context_of(engine.get());
+  int64_t batch = 0;
+  const auto set = [&](int64_t items, int64_t rows) {
+    const int64_t first[] = {items, 2}, second[] = {rows, 2};
+    const ulp_shape shapes[] = {{first, 2}, {second, 2}};
+    return ulp_context_set_input_shapes(context.get(), shapes, 2, &batch);
+  };
+  ASSERT_EQ(set(3, 3000), ULP_OK) << ulp_last_error();
+  EXPECT_EQ(batch, 3);
+  EXPECT_STATUS(set(3, 2999), ULP_INVALID_ARGUMENT, "to be [batch * 1000, 2] with batch 3, got [2999, 2]");
+  EXPECT_STATUS(set(kMost, 3000), ULP_INVALID_ARGUMENT, "got [3000, 2]");
+  // 2^61 * 1000 is 0 where it wraps around, and 2^61 + 1 rows would be 1000.
+  EXPECT_STATUS(set((int64_t{1} << 61) + 1, 1000), ULP_INVALID_ARGUMENT, "got [1000, 2]");
+  EXPECT_STATUS(set(kMost, kMost), ULP_INVALID_ARGUMENT, "[batch * 1000, 2]");
+  EXPECT_EQ(batch, 3);
+  size_t bytes = 0;
+  EXPECT_EQ(ulp_context_input_bytes(context.get(), 1, 3, &bytes), ULP_OK);
+  EXPECT_EQ(bytes, 3 * kTimes * 2 * sizeof(float));
+  EXPECT_STATUS(ulp_context_input_bytes(context.get(), 1, kMost / 1000, &bytes), ULP_INVALID_ARGUMENT,
+                "memory can hold");
+}
+
 TEST_F(CArguments, IndicesAndNumbersAreChecked) {
   ulp_tensor_info info = {.struct_size = sizeof info};
   ulp_free_dimension free = {.struct_size = sizeof free};

@@ -78,4 +78,23 @@ Plan continued() {
   return plan;
 }
 
+Plan with_rows_of(int64_t times) {
+  Builder b(Numbers::f32);
+  const ActivationAttributes relu{Activation::relu};
+  b.output(b.op(Op::relu, {b.input({kBatch, 2})}, relu));
+  const int32_t rows = b.input({kBatch, 2});
+  b.plan.tensors.back().times = times;
+  b.output(b.op(Op::relu, {rows}, relu));
+  b.plan.tensors.back().times = times;
+  return b.plan;
+}
+
+Plan time_by_batch() {
+  Builder b(Numbers::f32);
+  const int32_t x = b.op(Op::relu, {b.input({kBatch, 5, 2})}, ActivationAttributes{Activation::relu});
+  b.output(b.op(Op::regroup, {b.op(Op::move_batch, {x}, MoveBatchAttributes{1})}, RegroupAttributes{}));
+  b.plan.tensors.back().times = b.plan.tensors.back().outer = 5;
+  return b.plan;
+}
+
 }  // namespace ulp::runtime::testing

@@ -41,6 +41,11 @@ Plan any_width();
 /// relu of [batch, time], whose runs continue each other along time up to 8.
 Plan continued();
 
+/// relu of [batch, 2], and of rows [times * batch, 2].
+Plan with_rows_of(int64_t times);
+/// relu of [batch, 5, 2] whose result is rows [5 * batch, 2].
+Plan time_by_batch();
+
 }  // namespace ulp::runtime::testing
 
 /// EXPECT that a call fails with this status and a message that has this part.

@@ -4,9 +4,12 @@
 #include "ulp/runtime/c_api/handles.h"
 #include "ulp/runtime/c_api/sized_struct.h"
 #include "ulp/runtime/engine/one_call.h"
+#include "ulp/runtime/plan/step_view.h"
 
 namespace ulp::runtime::c_api {
 namespace {
+
+constexpr ErrorCode kBadShape = ErrorCode::bad_shape;
 
 /// call(function, context) while no other call uses the context.
 template <typename Call>
@@ -33,17 +36,19 @@ ulp_status ask(const char* function, ulp_context* context, Result* result, const
 }
 
 void expect_batch(const char* function, int64_t batch) {
-  if (batch < 1) refuse(function, "expected a batch of at least 1, got ", batch);
+  if (batch < 1) refuse(kBadShape, function, "expected a batch of at least 1, got ", batch);
 }
 
 /// Bytes of a tensor; BadArgument where no memory can hold them.
 size_t bytes_of(const char* function, const TensorInfo& tensor, int64_t batch) {
   expect_batch(function, batch);
-  int64_t bytes = element_bytes(tensor.type) * tensor.times;
-  for (const int64_t size : tensor.shape) {
-    if (__builtin_mul_overflow(bytes, size == kBatch ? batch : size, &bytes))
-      refuse(function, "expected a batch that memory can hold, got ", batch, " for '", tensor.name, "'");
-  }
+  int64_t bytes = element_bytes(tensor.type);
+  bool fits = !__builtin_mul_overflow(bytes, tensor.times, &bytes);
+  for (const int64_t size : tensor.shape)
+    fits = fits && !__builtin_mul_overflow(bytes, size == kBatch ? batch : size, &bytes);
+  if (!fits)
+    refuse(ErrorCode::out_of_memory, function, "expected a batch that memory can hold, got ", batch, " for '",
+           tensor.name, "'");
   return static_cast<size_t>(bytes);
 }
 
@@ -57,21 +62,23 @@ size_t bytes_at(const char* function, const std::vector<TensorInfo>& tensors, co
 template <typename Buffer, typename Pointer>
 void take_buffers(const char* function, const char* kind, const std::vector<TensorInfo>& tensors,
                   int64_t batch, const Buffer* buffers, size_t count, std::vector<Pointer>& pointers) {
-  if (count != tensors.size()) refuse(function, "expected ", tensors.size(), " ", kind, ", got ", count);
+  if (count != tensors.size())
+    refuse(kBadShape, function, "expected ", tensors.size(), " ", kind, ", got ", count);
   if (count > 0) expect_pointer(function, buffers, kind);
   for (size_t i = 0; i < count; ++i) {
     const TensorInfo& tensor = tensors[i];
-    const auto describe = [&](const auto&... said) {
-      refuse(function, "expected ", kind, "[", i, "] '", tensor.name, "' ", said...);
+    const auto describe = [&](ErrorCode code, const auto&... said) {
+      refuse(code, function, "expected ", kind, "[", i, "] '", tensor.name, "' ", said...);
     };
     const size_t bytes = bytes_of(function, tensor, batch);
     if (buffers[i].bytes != bytes)
-      describe("to have ", bytes, " bytes (", to_string(tensor.type), ", batch ", batch, "), got ",
+      describe(kBadShape, "to have ", bytes, " bytes (", to_string(tensor.type), ", batch ", batch, "), got ",
                buffers[i].bytes);
-    if (buffers[i].data == nullptr) describe("to have data, got NULL");
+    if (buffers[i].data == nullptr) describe(ErrorCode::bad_argument, "to have data, got NULL");
     const auto width = static_cast<uintptr_t>(element_bytes(tensor.type));
     if (reinterpret_cast<uintptr_t>(buffers[i].data) % width != 0)
-      describe("to begin at a multiple of ", width, " bytes, as its elements do, got ", buffers[i].data);
+      describe(ErrorCode::bad_argument, "to begin at a multiple of ", width,
+               " bytes, as its elements do, got ", buffers[i].data);
     pointers[i] = buffers[i].data;
   }
 }
@@ -96,39 +103,34 @@ void expect_apart(const char* function, const ulp_const_buffer* inputs, size_t i
   }
 }
 
-std::string list_text(const std::vector<int64_t>& sizes, bool of_a_tensor) {
-  std::string text = "[";
-  for (const int64_t size : sizes) {
-    const bool batch = of_a_tensor && size == kBatch;
-    text += (text.size() > 1 ? ", " : "") + (batch ? std::string("batch") : std::to_string(size));
-  }
-  return text + "]";
-}
-
-/// A tensor's own shape.
-std::string sizes_text(const std::vector<int64_t>& shape) {
-  return list_text(shape, /*of_a_tensor=*/true);
-}
-
 /// What a caller gave, where the number that stands for the batch is nothing but that number.
 std::string numbers_text(const std::vector<int64_t>& sizes) {
-  return list_text(sizes, /*of_a_tensor=*/false);
+  std::string text = "[";
+  for (const int64_t size : sizes) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
 }
 
 std::vector<std::vector<int64_t>> read_shapes(const char* function, const ulp_shape* shapes, size_t count,
                                               const std::vector<TensorInfo>& inputs) {
   if (count != inputs.size())
-    refuse(function, "expected the shapes of ", inputs.size(), " inputs, got ", count);
+    refuse(kBadShape, function, "expected the shapes of ", inputs.size(), " inputs, got ", count);
   if (count > 0) expect_pointer(function, shapes, "shapes");
   std::vector<std::vector<int64_t>> read;
   for (size_t i = 0; i < count; ++i) {
     if (shapes[i].rank != inputs[i].shape.size())
-      refuse(function, "expected inputs[", i, "] '", inputs[i].name, "' with ", inputs[i].shape.size(),
-             " dimensions, ", sizes_text(inputs[i].shape), ", got ", shapes[i].rank);
+      refuse(kBadShape, function, "expected inputs[", i, "] '", inputs[i].name, "' with ",
+             inputs[i].shape.size(), " dimensions, ", shape_text(inputs[i]), ", got ", shapes[i].rank);
     if (shapes[i].rank > 0) expect_pointer(function, shapes[i].sizes, "shapes[].sizes");
     read.emplace_back(shapes[i].sizes, shapes[i].sizes + shapes[i].rank);
   }
   return read;
+}
+
+/// Whether a dimension of this size is what the tensor has there, whatever the numbers.
+bool is_size(const TensorInfo& tensor, size_t dim, int64_t batch, int64_t got) {
+  int64_t expected = tensor.shape[dim];
+  if (expected == kBatch && __builtin_mul_overflow(batch, tensor.times, &expected)) return false;
+  return got >= 1 && got == expected;
 }
 
 /// The batch of inputs of these shapes, whose free dimensions are set.
@@ -136,12 +138,12 @@ int64_t batch_of(const char* function, const std::vector<std::vector<int64_t>>& 
                  const std::vector<TensorInfo>& inputs) {
   int64_t batch = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
+    const TensorInfo& input = inputs[i];
     for (size_t dim = 0; dim < shapes[i].size(); ++dim) {
-      const int64_t expected = inputs[i].shape[dim], got = shapes[i][dim];
-      const int64_t times = inputs[i].times;
-      if (expected == kBatch && batch == 0 && got % times == 0) batch = got / times;
-      if (got >= 1 && got == (expected == kBatch ? batch * times : expected)) continue;
-      refuse(function, "expected inputs[", i, "] '", inputs[i].name, "' to be ", sizes_text(inputs[i].shape),
+      const int64_t got = shapes[i][dim];
+      if (input.shape[dim] == kBatch && batch == 0 && got % input.times == 0) batch = got / input.times;
+      if (is_size(input, dim, batch, got)) continue;
+      refuse(kBadShape, function, "expected inputs[", i, "] '", input.name, "' to be ", shape_text(input),
              batch > 0 ? " with batch " + std::to_string(batch) : " with a batch of at least 1", ", got ",
              numbers_text(shapes[i]));
     }
@@ -177,9 +179,11 @@ ulp_status ulp_context_create(const ulp_engine* engine, const ulp_context_option
     const ulp_context_options read = read_options(where, options);
     const std::shared_ptr<const Loaded>& loaded = engine->loaded;
     if (read.threads < 0)
-      refuse(where, "expected options->threads to be 0 (one for each core) or more, got ", read.threads);
+      refuse(ulp::ErrorCode::bad_option, where,
+             "expected options->threads to be 0 (one for each core) or more, got ", read.threads);
     if ((read.flags & ~uint64_t{ULP_OWN_THREADS}) != 0)
-      refuse(where, "expected options->flags to be 0 or ULP_OWN_THREADS (1), got ", read.flags);
+      refuse(ulp::ErrorCode::bad_option, where,
+             "expected options->flags to be 0 or ULP_OWN_THREADS (1), got ", read.flags);
     ContextOptions made;
     made.threads = read.threads;
     made.own_threads = (read.flags & ULP_OWN_THREADS) != 0;

@@ -35,24 +35,26 @@ std::string checked_isa(const char* function, const char* name) {
     if (std::string(to_string(isa)) == name) return name;
     known += (known.empty() ? "'" : ", '") + std::string(to_string(isa)) + "'";
   }
-  refuse(function, "expected options->isa to be an instruction set of this machine, ", known, ", got '", name,
-         "'");
+  refuse(ErrorCode::unavailable, function, "expected options->isa to be an instruction set of this machine, ",
+         known, ", got '", name, "'");
 }
 
 /// Contexts bring their own threads and memory: the engine's own context has one thread and is never run.
 EngineOptions engine_options(const char* function, const ulp_engine_options* given) {
   const ulp_engine_options options = read_options(function, given);
   if (options.sparse_weights < ULP_SPARSE_MEASURE || options.sparse_weights > ULP_SPARSE_ALWAYS)
-    refuse(function, "expected options->sparse_weights to be a ulp_sparse_weights from ",
-           int{ULP_SPARSE_MEASURE}, " to ", int{ULP_SPARSE_ALWAYS}, ", got ", options.sparse_weights);
+    refuse(ErrorCode::bad_option, function,
+           "expected options->sparse_weights to be a ulp_sparse_weights from ", int{ULP_SPARSE_MEASURE},
+           " to ", int{ULP_SPARSE_ALWAYS}, ", got ", options.sparse_weights);
   if (options.blocks < ULP_BLOCKS_MEASURE || options.blocks > ULP_BLOCKS_ALWAYS)
-    refuse(function, "expected options->blocks to be a ulp_layer_blocks from ", int{ULP_BLOCKS_MEASURE},
-           " to ", int{ULP_BLOCKS_ALWAYS}, ", got ", options.blocks);
+    refuse(ErrorCode::bad_option, function, "expected options->blocks to be a ulp_layer_blocks from ",
+           int{ULP_BLOCKS_MEASURE}, " to ", int{ULP_BLOCKS_ALWAYS}, ", got ", options.blocks);
   if (!(options.error_budget >= 0 && options.error_budget <= 1))
-    refuse(function, "expected options->error_budget from 0 to 1, got ", options.error_budget);
+    refuse(ErrorCode::bad_option, function, "expected options->error_budget from 0 to 1, got ",
+           options.error_budget);
   if (options.max_measuring_ms < ULP_NO_TIME)
-    refuse(function, "expected options->max_measuring_ms to be ULP_NO_TIME, 0 or more, got ",
-           options.max_measuring_ms);
+    refuse(ErrorCode::bad_option, function,
+           "expected options->max_measuring_ms to be ULP_NO_TIME, 0 or more, got ", options.max_measuring_ms);
   EngineOptions made;
   made.threads = 1;
   made.isa = checked_isa(function, options.isa);

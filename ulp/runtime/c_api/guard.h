@@ -22,6 +22,12 @@ template <typename... Parts>
   throw BadArgument(message(function, parts...));
 }
 
+/// The same of this kind.
+template <typename... Parts>
+[[noreturn]] void refuse(ErrorCode code, const char* function, const Parts&... parts) {
+  throw BadArgument(message(function, parts...), {.code = code});
+}
+
 /// Throws BadArgument where the pointer is null.
 inline void expect_pointer(const char* function, const void* pointer, const char* name) {
   if (pointer == nullptr) refuse(function, "expected a pointer for '", name, "', got NULL");
@@ -32,13 +38,13 @@ inline void expect_index(const char* function, size_t index, size_t count, const
   if (index >= count) refuse(function, "expected an index below ", count, " of ", of, ", got ", index);
 }
 
-/// Runs the call, in which nothing but an argument of the caller can be wrong.
+/// Runs the call, in which nothing but an argument of the caller can be wrong; an unknown name is one, too.
 template <typename Call>
 decltype(auto) blame_arguments(const Call& call) {
   try {
     return call();
   } catch (const Error& error) {
-    throw BadArgument(error.what(), error.info());
+    throw BadArgument(error.what(), error.code() == ErrorCode::bad_option ? ErrorInfo{} : error.info());
   }
 }
 

@@ -36,10 +36,12 @@ T read_options(const char* function, const T* given) {
   std::memcpy(&options, bytes, std::min(size, sizeof(T)));
   for (size_t i = sizeof(T); i < size; ++i) {
     if (bytes[i] == std::byte{0}) continue;
-    refuse(function, "expected 0 in the options that are newer than this library (byte ", i,
+    refuse(ErrorCode::unavailable, function,
+           "expected 0 in the options that are newer than this library (byte ", i,
            " of them), got another number: use libulp_runtime of the version of the header");
   }
-  if (options.reserved != 0) refuse(function, "expected options->reserved to be 0, got ", options.reserved);
+  if (options.reserved != 0)
+    refuse(ErrorCode::bad_option, function, "expected options->reserved to be 0, got ", options.reserved);
   return options;
 }
 
