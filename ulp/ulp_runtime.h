@@ -135,6 +135,8 @@ typedef struct ulp_tensor_info {
   int64_t shape[ULP_MAX_RANK]; /**< one size may be ULP_BATCH; 0 behind `rank` */
   int64_t times; /**< the size that ULP_BATCH stands for is so many times the batch: 1, or more where rows of
                                     the model are batch x time */
+  int64_t outer; /**< of these so many stand before the batch: that dimension is [outer, batch, times / outer]
+                                    in one. 1 but for rows that are time x batch */
 } ulp_tensor_info;
 
 /** A dimension beside the batch whose size each context chooses. */

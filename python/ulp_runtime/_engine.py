@@ -42,6 +42,7 @@ class TensorInfo(NamedTuple):
     scale: float  #: of u8: real = (code - zero_point) * scale
     zero_point: int
     times: int = 1  #: the size of the batch's dimension is so many times the batch
+    outer: int = 1  #: of these so many stand before the batch: the dimension is [outer, batch, times // outer] in one
 
 
 class FreeDimension(NamedTuple):
@@ -67,6 +68,7 @@ def _tensor_info(struct: lib.TensorInfoStruct) -> TensorInfo:
         struct.scale,
         struct.zero_point,
         max(struct.times, 1),  # 0: a library from before
+        max(struct.outer, 1),
     )
 
 

@@ -68,6 +68,7 @@ class TensorInfoStruct(Sized):
         ("scale", c.c_double),
         ("shape", c.c_int64 * MAX_RANK),
         ("times", c.c_int64),
+        ("outer", c.c_int64),
     ]
 
 

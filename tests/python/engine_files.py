@@ -59,6 +59,20 @@ def sum_and_relu() -> bytes:
     )
 
 
+def time_by_batch() -> bytes:
+    """[batch, 3, 2] as rows [3 * batch, 2]."""
+    return engine_file(
+        [
+            tensor("x", "batch", 3, 2),
+            tensor("turned", 3, "batch", 2),
+            tensor("rows", "batch", 2, times=3, outer=3),
+        ],
+        [step("move_batch", [0], 1, to=1), step("regroup", [1], 2)],
+        [0],
+        [2],
+    )
+
+
 def lookup(table: np.ndarray, ids: str = "i64") -> bytes:
     """The rows of a table by id."""
     return engine_file(

@@ -257,6 +257,14 @@ class Threads(unittest.TestCase):
         self.assertEqual(child.exitcode, 0)
         self.assertEqual(context.run(np.ones((1, 3), np.float32)).tolist(), [[6.5, 14.5]])
 
+    def test_rows_that_are_time_by_batch(self) -> None:
+        engine = Engine.from_bytes(files.time_by_batch())
+        info = engine.outputs[0]
+        self.assertEqual((info.shape, info.times, info.outer), ((None, 2), 3, 3))
+        self.assertEqual((engine.inputs[0].times, engine.inputs[0].outer), (1, 1))
+        x = np.arange(24, dtype=np.float32).reshape(4, 3, 2)
+        np.testing.assert_array_equal(engine.run(x), x.transpose(1, 0, 2).reshape(12, 2))
+
     def test_memory_comes_back(self) -> None:
         content = files.linear(np.ones((512, 512), np.float32), np.zeros(512, np.float32))
 

@@ -72,6 +72,7 @@ int main(void) {
   FIELD(ulp_tensor_info, scale);
   FIELD(ulp_tensor_info, shape);
   FIELD(ulp_tensor_info, times);
+  FIELD(ulp_tensor_info, outer);
   SIZE(ulp_free_dimension);
   FIELD(ulp_free_dimension, struct_size);
   FIELD(ulp_free_dimension, name);

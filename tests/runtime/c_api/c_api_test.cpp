@@ -20,6 +20,8 @@ void expect_info(const ulp_tensor_info& info, const TensorInfo& expected) {
   EXPECT_EQ(info.layout, static_cast<int>(expected.layout));
   EXPECT_EQ(info.scale, expected.scale);
   EXPECT_EQ(info.zero_point, expected.zero_point);
+  EXPECT_EQ(info.times, expected.times);
+  EXPECT_EQ(info.outer, expected.outer);
   ASSERT_EQ(static_cast<size_t>(info.rank), expected.shape.size());
   for (size_t dim = 0; dim < ULP_MAX_RANK; ++dim)
     EXPECT_EQ(info.shape[dim], dim < expected.shape.size() ? expected.shape[dim] : 0) << dim;
@@ -159,6 +161,34 @@ TEST(CApi, SizesOfFreeDimensionsAreSetByNameAndByShapes) {
   ASSERT_EQ(out.size(), in.size());
   EXPECT_EQ(std::memcmp(out.data(), "\0\0\0\0", 4), 0);
   EXPECT_EQ(std::memcmp(out.data() + 4, &above, 4), 0);
+}
+
+TEST(CApi, TellsWhereTheRowsOfAResultStand) {
+  const Plan plan = time_by_batch();
+  const EngineHandle engine = engine_of(plan);
+  const ContextHandle context = context_of(engine.get());
+  ulp_tensor_info info = {.struct_size = sizeof info};
+  ASSERT_EQ(ulp_context_output(context.get(), 0, &info), ULP_OK);
+  EXPECT_EQ(info.shape[0], ULP_BATCH);
+  EXPECT_EQ(info.times, 5);
+  EXPECT_EQ(info.outer, 5);
+  ASSERT_EQ(ulp_engine_input(engine.get(), 0, &info), ULP_OK);
+  EXPECT_EQ(info.times, 1);
+  EXPECT_EQ(info.outer, 1);
+  // A caller can put batches together by it: rows of time stand apart by the batch.
+  const std::vector<Bytes> inputs = make_inputs(plan, 3, 1);
+  const Bytes whole = run(context.get(), 3, inputs)[0];
+  size_t bytes = 0;
+  ASSERT_EQ(ulp_context_output_bytes(context.get(), 0, 3, &bytes), ULP_OK);
+  ASSERT_EQ(whole.size(), bytes);
+  const size_t row = 2 * sizeof(float), item = 5 * row;
+  for (size_t i = 0; i < 3; ++i) {
+    const Bytes one(inputs[0].begin() + static_cast<std::ptrdiff_t>(i * item),
+                    inputs[0].begin() + static_cast<std::ptrdiff_t>((i + 1) * item));
+    const Bytes got = run(context.get(), 1, {one})[0];
+    for (size_t time = 0; time < 5; ++time)
+      EXPECT_EQ(std::memcmp(whole.data() + (time * 3 + i) * row, got.data() + time * row, row), 0);
+  }
 }
 
 TEST(CApi, RunsContinueEachOther) {

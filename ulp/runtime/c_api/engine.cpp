@@ -116,6 +116,7 @@ void write_tensor_info(const char* function, const std::vector<TensorInfo>& tens
   made.scale = tensor.scale;
   std::ranges::copy(tensor.shape, made.shape);
   made.times = tensor.times;
+  made.outer = tensor.outer;
   write_struct(function, made, info, "info");
 }
 
