@@ -105,7 +105,8 @@ def _pointers(arrays: Sequence[Array]) -> Any:
 
 
 class Context:
-    """Runs an engine with memory of its own, made by Engine.context(). Threads that share one take turns."""
+    """Runs an engine with memory of its own, made by Engine.context(). Threads that share one take turns. In a child of
+    fork() a context from before raises Error: a call of another thread may have been under way."""
 
     def __init__(self, engine: "Engine", threads: int, max_arena_bytes: int = 0) -> None:
         self._handle = c.c_void_p()
@@ -117,7 +118,8 @@ class Context:
         self._inputs, self._outputs = engine.inputs, engine.outputs
         self._lock = threading.Lock()
         self._process = os.getpid()
-        self._finalize = weakref.finalize(self, _destroy_context, self._handle, self._process)
+        _contexts.add(self)
+        self._finalize = weakref.finalize(self, lib.library.ulp_context_destroy, self._handle)
         self._finalize.atexit = False  # daemon threads may still run it; the system takes the memory
 
     @overload
@@ -172,7 +174,7 @@ class Context:
         return self._handle
 
     def _is_ours(self) -> bool:
-        """False in a child of fork(), which has none of the context's threads."""
+        """False in a child of fork() of a context from before."""
         return os.getpid() == self._process
 
     def _by_place(self, given: Sequence[Any]) -> list[Array]:
@@ -307,6 +309,7 @@ class Engine:
         self._finalize.atexit = False  # as that of a context
         self._threads = _number("threads", threads, 31)
         self._lock = threading.Lock()
+        _engines.add(self)
         self._idle: list[Context] = []
         self.inputs: tuple[TensorInfo, ...] = self._tensors("input")  #: in the order of run()
         self.outputs: tuple[TensorInfo, ...] = self._tensors("output")
@@ -331,9 +334,19 @@ class Engine:
         return tuple(found)
 
 
-def _destroy_context(handle: c.c_void_p, process: int) -> None:
-    if os.getpid() == process:  # its threads cannot end where they are not
-        lib.library.ulp_context_destroy(handle)
+_contexts: "weakref.WeakSet[Context]" = weakref.WeakSet()
+_engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """A child has the locks as they were, and of the threads that held some only the one that called fork()."""
+    for engine in list(_engines):
+        engine._lock = threading.Lock()
+    for context in list(_contexts):
+        context._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _number(name: str, value: int, bits: int) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import ulp_runtime
-from ulp_runtime import ArgumentError, Engine, Error, FileError
+from ulp_runtime import ArgumentError, Context, Engine, Error, FileError
 
 import engine_files as files
 
@@ -20,8 +20,17 @@ WEIGHT = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
 BIAS = np.array([0.5, -0.5], np.float32)
 
 
-def two_threads_in_a_child(engine: Engine, queue: multiprocessing.Queue) -> None:
+def run_in_a_child(engine: Engine, contexts: list[Context], queue: multiprocessing.Queue) -> None:
     queue.put(engine.run(np.ones((1, 3), np.float32)).tolist())
+    for context in contexts:
+        for call in (lambda: context.run(np.ones((1, 3), np.float32)), context.rewind, lambda: context.position):
+            try:
+                call()
+                queue.put("it answered")
+            except Error as error:
+                queue.put(str(error))
+        context.close()
+    queue.put(engine.context().run(np.ones((1, 3), np.float32)).tolist())
 
 
 class Running(unittest.TestCase):
@@ -250,12 +259,18 @@ class Threads(unittest.TestCase):
         engine.run(np.ones((1, 3), np.float32))
         methods = multiprocessing.get_context("fork")
         queue = methods.Queue()
-        child = methods.Process(target=two_threads_in_a_child, args=(engine, queue))
-        child.start()
+        busy = engine.context()
+        with busy._lock, engine._lock:  # as during calls of another thread
+            child = methods.Process(target=run_in_a_child, args=(engine, [context, busy], queue))
+            child.start()
+        self.assertEqual(queue.get(timeout=60), [[6.5, 14.5]])
+        for _ in range(6):
+            self.assertIn("got one from before fork(): make it in the child", queue.get(timeout=60))
         self.assertEqual(queue.get(timeout=60), [[6.5, 14.5]])
         child.join()
         self.assertEqual(child.exitcode, 0)
-        self.assertEqual(context.run(np.ones((1, 3), np.float32)).tolist(), [[6.5, 14.5]])
+        for mine in (context, busy):
+            self.assertEqual(mine.run(np.ones((1, 3), np.float32)).tolist(), [[6.5, 14.5]])
 
     def test_rows_that_are_time_by_batch(self) -> None:
         engine = Engine.from_bytes(files.time_by_batch())
