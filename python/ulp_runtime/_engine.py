@@ -106,7 +106,7 @@ def _pointers(arrays: Sequence[Array]) -> Any:
 
 class Context:
     """Runs an engine with memory of its own, made by Engine.context(). Threads that share one take turns. In a child of
-    fork() a context from before raises Error: a call of another thread may have been under way."""
+    fork() a context from before runs on the calling thread alone, unless another thread was using it then."""
 
     def __init__(self, engine: "Engine", threads: int, max_arena_bytes: int = 0) -> None:
         self._handle = c.c_void_p()
@@ -117,6 +117,7 @@ class Context:
             lib.call("ulp_context_create", engine._open(), c.byref(options), c.byref(self._handle))
         self._inputs, self._outputs = engine.inputs, engine.outputs
         self._lock = threading.Lock()
+        self._lost = False
         self._process = os.getpid()
         _contexts.add(self)
         self._finalize = weakref.finalize(self, lib.library.ulp_context_destroy, self._handle)
@@ -169,13 +170,18 @@ class Context:
     def _alive(self) -> c.c_void_p:
         if not self._finalize.alive:
             raise lib.Error("expected an open context, got one that was closed")
-        if not self._is_ours():
-            raise lib.Error("expected a context of this process, got one from before fork(): make it in the child")
+        if self._lost:
+            raise lib.Error("expected a context that was idle at fork(), got one that another thread was using: make one")
         return self._handle
 
-    def _is_ours(self) -> bool:
+    def _has_threads(self) -> bool:
         """False in a child of fork() of a context from before."""
         return os.getpid() == self._process
+
+    def _after_fork(self) -> None:
+        """In the child: the thread that held the lock is not there, and left the context in the middle of a call."""
+        self._lost = self._lost or self._lock.locked()
+        self._lock = threading.Lock()
 
     def _by_place(self, given: Sequence[Any]) -> list[Array]:
         if len(given) != len(self._inputs):
@@ -258,7 +264,7 @@ class Engine:
         with self._lock:
             self._open()
             context = self._idle.pop() if self._idle else None
-        if context is None or not context._is_ours():
+        if context is None or not context._has_threads():
             context = self.context()
         try:
             if self._continues:
@@ -339,11 +345,11 @@ _engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """A child has the locks as they were, and of the threads that held some only the one that called fork()."""
+    """A child has the locks as they were, and of the threads only the one that called fork()."""
     for engine in list(_engines):
         engine._lock = threading.Lock()
     for context in list(_contexts):
-        context._lock = threading.Lock()
+        context._after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork)

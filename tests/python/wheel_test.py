@@ -20,17 +20,18 @@ WEIGHT = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
 BIAS = np.array([0.5, -0.5], np.float32)
 
 
-def run_in_a_child(engine: Engine, contexts: list[Context], queue: multiprocessing.Queue) -> None:
-    queue.put(engine.run(np.ones((1, 3), np.float32)).tolist())
-    for context in contexts:
-        for call in (lambda: context.run(np.ones((1, 3), np.float32)), context.rewind, lambda: context.position):
-            try:
-                call()
-                queue.put("it answered")
-            except Error as error:
-                queue.put(str(error))
-        context.close()
-    queue.put(engine.context().run(np.ones((1, 3), np.float32)).tolist())
+def two_threads_in_a_child(engine: Engine, context: Context, queue: multiprocessing.Queue) -> None:
+    queue.put([runs.run(np.ones((1, 3), np.float32)).tolist() for runs in (engine, context)])
+    context.close()
+
+
+def of_busy_and_idle_in_a_child(busy: Context, idle: Context, queue: multiprocessing.Queue) -> None:
+    try:
+        busy.run(np.ones((1, 3), np.float32))
+        queue.put("it ran")
+    except Error as error:
+        queue.put(str(error))
+    queue.put(idle.run(np.ones((1, 3), np.float32)).tolist())
 
 
 class Running(unittest.TestCase):
@@ -259,18 +260,26 @@ class Threads(unittest.TestCase):
         engine.run(np.ones((1, 3), np.float32))
         methods = multiprocessing.get_context("fork")
         queue = methods.Queue()
-        busy = engine.context()
-        with busy._lock, engine._lock:  # as during calls of another thread
-            child = methods.Process(target=run_in_a_child, args=(engine, [context, busy], queue))
+        child = methods.Process(target=two_threads_in_a_child, args=(engine, context, queue))
+        child.start()
+        self.assertEqual(queue.get(timeout=60), [[[6.5, 14.5]], [[6.5, 14.5]]])
+        child.join()
+        self.assertEqual(child.exitcode, 0)
+        self.assertEqual(context.run(np.ones((1, 3), np.float32)).tolist(), [[6.5, 14.5]])
+
+    def test_a_context_that_another_thread_used_at_fork_says_so(self) -> None:
+        engine = Engine.from_bytes(files.linear(WEIGHT, BIAS), threads=2)
+        busy, idle = engine.context(), engine.context()
+        methods = multiprocessing.get_context("fork")
+        queue = methods.Queue()
+        with busy._lock, engine._lock:  # as during a call of another thread
+            child = methods.Process(target=of_busy_and_idle_in_a_child, args=(busy, idle, queue))
             child.start()
-        self.assertEqual(queue.get(timeout=60), [[6.5, 14.5]])
-        for _ in range(6):
-            self.assertIn("got one from before fork(): make it in the child", queue.get(timeout=60))
+        self.assertIn("that another thread was using", queue.get(timeout=60))
         self.assertEqual(queue.get(timeout=60), [[6.5, 14.5]])
         child.join()
         self.assertEqual(child.exitcode, 0)
-        for mine in (context, busy):
-            self.assertEqual(mine.run(np.ones((1, 3), np.float32)).tolist(), [[6.5, 14.5]])
+        self.assertEqual(busy.run(np.ones((1, 3), np.float32)).tolist(), [[6.5, 14.5]])
 
     def test_rows_that_are_time_by_batch(self) -> None:
         engine = Engine.from_bytes(files.time_by_batch())
