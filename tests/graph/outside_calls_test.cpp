@@ -267,6 +267,35 @@ TEST(CustomFunctions, BehindGatesThatAreZeroAtFirstAreRefused) {
   EXPECT_EQ(model.gate.item<float>(), 0);
 }
 
+/// A branch whose gradients are so many times as small as the others.
+template <bool Wrong>
+struct FaintCustom : nn::Module {
+  explicit FaintCustom(double share) : share(share) {
+    main = register_module("main", nn::Sequential(nn::Linear(4, 6), nn::BatchNorm1d(6), nn::Tanh()));
+    faint = register_module("faint", nn::Linear(4, 6));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    return main->forward(x) + SavingSwish<Wrong>::apply(faint(x)) * share;
+  }
+  double share;
+  nn::Sequential main{nullptr};
+  nn::Linear faint{nullptr};
+};
+
+TEST(CustomFunctions, WithFaintGradientsAreCompared) {
+  torch::manual_seed(5);
+  for (const double share : {1e-6, 1e-10, 1e-12}) {
+    SCOPED_TRACE(share);
+    FaintCustom<false> right(share);
+    EXPECT_NO_THROW(ulp::capture(right, {torch::randn({5, 4})}));
+    FaintCustom<true> wrong(share);
+    EXPECT_SAYS(error_of([&] {
+                  ulp::capture(wrong, {torch::randn({5, 4})});
+                }),
+                "its gradients are not those");
+  }
+}
+
 TEST(CustomFunctions, OnTheInputsAreSeen) {
   struct First : nn::Module {
     First() { fc = register_module("fc", nn::Linear(4, 2)); }

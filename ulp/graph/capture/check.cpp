@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -259,22 +260,55 @@ bool close_gradients(const at::Tensor& model, const at::Tensor& graph, double no
   return torch::allclose(b, a, share, share * largest_of(a) + noise, /*equal_nan=*/true);
 }
 
+using Gradients = std::vector<at::Tensor>;
+
+/// How far rounding alone moves the elements of each gradient: gradients are linear in what comes from
+/// behind, so those of an odd multiple differ from the multiple of those by rounding. `gradients_at`: those
+/// of a factor.
+template <typename GradientsAt>
+std::vector<double> rounding_noise(const Gradients& gradients, GradientsAt gradients_at) {
+  std::vector<double> noise(gradients.size(), 0);
+  for (const double factor : {3.0, 5.0, 7.0}) {
+    const Gradients others = gradients_at(factor);
+    for (size_t i = 0; i < std::min(noise.size(), others.size()); ++i) {
+      if (gradients[i].defined() && others[i].defined())
+        noise[i] = std::max(noise[i], largest_of(others[i] / factor - gradients[i]));
+    }
+  }
+  return noise;
+}
+
 /// Gradients of both at drawn inputs; false where the model does not run there.
 bool same_gradients(const Subject& subject, const Subject& replay, const std::vector<at::Tensor>& examples,
                     const TraceOptions& options, double spread, uint64_t seed, bool in_double) {
   std::optional<InDouble> wide;
   try {
     if (in_double) wide.emplace(subject);
-    const auto run = [&](const Subject& of) {
-      return trace(of, drawn_around_zero(examples, spread, seed, in_double), {}, options).gradients;
+    const auto run = [&](const Subject& of, double factor) {
+      TraceOptions scaled = options;
+      scaled.gradients *= factor;
+      return trace(of, drawn_around_zero(examples, spread, seed, in_double), {}, scaled).gradients;
     };
-    const std::vector<at::Tensor> model = run(subject), graph = run(replay);
-    // In double what is 0 but for rounding (a bias before a batch norm) is far below the others.
-    constexpr double kNoise = 1e-9;
+    const Gradients model = run(subject, 1), graph = run(replay, 1);
+    const auto same = [&](auto noise_of) {
+      if (model.size() != graph.size()) return false;
+      for (size_t i = 0; i < model.size(); ++i) {
+        if (!close_gradients(model[i], graph[i], noise_of(i))) return false;
+      }
+      return true;
+    };
+    if (same([](size_t) { return 0.0; })) return true;
+    if (!in_double) return false;
+    // What is 0 but for rounding (a bias before a batch norm) is far below the others, and moves by no more
+    // than rounding.
+    constexpr double kFarBelow = 1e-9, kSpread = 32, kLast = 16 * std::numeric_limits<double>::epsilon();
     double largest = 0;
     for (const at::Tensor& gradient : model) largest = std::max(largest, largest_of(gradient));
-    return std::ranges::equal(model, graph, [&](const at::Tensor& a, const at::Tensor& b) {
-      return close_gradients(a, b, in_double ? kNoise * largest : 0);
+    const std::vector<double> noise =
+        rounding_noise(graph, [&](double factor) { return run(replay, factor); });
+    return same([&](size_t i) {
+      return i < noise.size() ? std::min(kFarBelow * largest, std::max(kSpread * noise[i], kLast * largest))
+                              : 0.0;
     });
   } catch (const std::exception&) {
     return false;  // inputs of other numbers or types may not be allowed: then nothing is known
