@@ -129,6 +129,219 @@ TEST(InputTypes, BytesWrapAroundAsInLibTorch) {
   }
 }
 
+/// Every byte, in rows of 16.
+at::Tensor all_bytes() {
+  return torch::arange(256).to(torch::kByte).view({16, 16});
+}
+
+void expect_equal(const Body& whole, const at::Tensor& x) {
+  const Body body = [&](const at::Tensor& given) { return whole(given).to(torch::kFloat) * 0.5; };
+  const auto graph = captured_body(body, x.slice(0, 0, 2));
+  runtime::Plan plan;
+  ASSERT_NO_THROW(plan = lower(*graph)) << error_of([&] { lower(*graph); });
+  runtime::Engine engine(plan, {.threads = 1});
+  EXPECT_TRUE(torch::equal(run_engine(engine, x), graph->forward(x))) << listing(plan);
+}
+
+/// Results and numbers beyond the type, at every number of 8 bits with and without sign.
+TEST(InputTypes, EveryNumberOf8BitsWrapsAroundAsInLibTorch) {
+  const at::Tensor beyond = torch::tensor(300), below = torch::tensor(-77);
+  const std::vector<Body> bodies = {
+      [](const at::Tensor& x) { return x.floor_divide(-1); },
+      [](const at::Tensor& x) { return torch::div(x, -1, "floor"); },
+      [](const at::Tensor& x) { return torch::div(x, -1, "trunc"); },
+      [](const at::Tensor& x) { return x.floor_divide(300); },
+      [](const at::Tensor& x) { return x.remainder(300); },
+      [](const at::Tensor& x) { return x.fmod(-300); },
+      [](const at::Tensor& x) { return -x; },
+      [=](const at::Tensor& x) { return torch::where(x > 3, x, beyond); },
+      [=](const at::Tensor& x) { return torch::maximum(x, beyond); },
+      [=](const at::Tensor& x) { return torch::minimum(x, below) + 1; },
+      [=](const at::Tensor& x) { return x * beyond; },
+      [=](const at::Tensor& x) { return x.eq(beyond); },
+      [](const at::Tensor& x) { return x.eq(300); },
+      [](const at::Tensor& x) { return x.lt(300); },
+      [](const at::Tensor& x) { return x.gt(-1); },
+      [](const at::Tensor& x) { return x.le(-200); },
+      [](const at::Tensor& x) { return x.ne(300.0); },
+      [](const at::Tensor& x) { return x.to(torch::kBool).ne(257); },
+      [](const at::Tensor& x) { return torch::logical_and(x, torch::tensor(256)); },
+      [](const at::Tensor& x) {
+        return x.ge(torch::tensor({300, -300}).repeat({8}));
+      },
+      [](const at::Tensor& x) { return x * 200000001; },
+      [](const at::Tensor& x) { return x - 100000001; },
+      [](const at::Tensor& x) { return x.bitwise_and(300); },
+      [](const at::Tensor& x) { return x.bitwise_and(-37); },
+      [](const at::Tensor& x) { return x.bitwise_or(300); },
+      [](const at::Tensor& x) { return x.bitwise_or(-1); },
+      [](const at::Tensor& x) { return x.bitwise_or(-3) + 1; },
+      [](const at::Tensor& x) { return x.bitwise_xor(-37); },
+      [](const at::Tensor& x) { return x.bitwise_xor(-293); },
+      [](const at::Tensor& x) { return x.bitwise_and(199); },
+      [](const at::Tensor& x) { return x.bitwise_or(199) + 1; },
+      [](const at::Tensor& x) { return x.bitwise_xor(-200); },
+      [](const at::Tensor& x) { return torch::add(x, x, 100); },
+      [](const at::Tensor& x) { return torch::addcmul(x, x, x, 100); },
+      [](const at::Tensor& x) { return x.pow(0); },
+      [](const at::Tensor& x) { return x.pow(1); },
+      [](const at::Tensor& x) { return x.pow(2); },
+      [](const at::Tensor& x) { return x.pow(3); },
+      [](const at::Tensor& x) { return x.square().abs(); }};
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    SCOPED_TRACE(i);
+    expect_equal(bodies[i], all_bytes());
+    expect_equal([&](const at::Tensor& x) { return bodies[i](x.to(torch::kChar)); }, all_bytes());
+  }
+}
+
+/// Numbers of 16 bits at both ends and around 0.
+TEST(InputTypes, NumbersOf16BitsWrapAroundAsInLibTorch) {
+  const at::Tensor ends = torch::tensor({-32768, -32767, -16385, -257,     -255,      -3,      -1,    0,
+                                         1,      2,      127,    128,      255,       4097,    32765, 32767,
+                                         32768,  65535,  65537,  16777215, -16777215, 16744447},
+                                        torch::kInt)
+                              .view({2, 11});
+  const std::vector<Body> bodies = {[](const at::Tensor& x) { return x; },
+                                    [](const at::Tensor& x) { return torch::add(x, x, 511); },
+                                    [](const at::Tensor& x) { return torch::sub(x, x.flip(1), -511); },
+                                    [](const at::Tensor& x) { return torch::rsub(x, x.flip(1), 300); },
+                                    [](const at::Tensor& x) { return x.floor_divide(-1); },
+                                    [](const at::Tensor& x) { return x.floor_divide(7); },
+                                    [](const at::Tensor& x) { return x * -511; },
+                                    [](const at::Tensor& x) { return x.pow(1) + 40000; },
+                                    [](const at::Tensor& x) { return x.ge(65537).logical_or(x.eq(32768)); },
+                                    [](const at::Tensor& x) { return x.bitwise_xor(-65792); }};
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    SCOPED_TRACE(i);
+    expect_equal([&](const at::Tensor& x) { return bodies[i](x.to(torch::kShort)); }, ends);
+  }
+}
+
+/// Integers of 32 bits up to 2^24, which f32 holds: no sum on the way is larger.
+TEST(InputTypes, BitsOfIntegersUpTo2To24AreExact) {
+  const int64_t most = int64_t{1} << 24;
+  const at::Tensor x = torch::tensor({int64_t{0}, int64_t{1}, int64_t{2}, most, most - 1, most - 2,
+                                      most / 2 + 1, -most, 1 - most, int64_t{-1}, int64_t{-2}, most / 2 - 1})
+                           .to(torch::kInt)
+                           .view({2, 6});
+  for (const int64_t number : {int64_t{0}, int64_t{-1}, most - 1, most - 2, most / 2, -most, 1 - most,
+                               -most / 2, most / 2 + 1, int64_t{-6}, int64_t{0xf0f00}}) {
+    SCOPED_TRACE(number);
+    expect_equal([&](const at::Tensor& x) { return x.bitwise_and(number); }, x);
+    expect_equal([&](const at::Tensor& x) { return x.bitwise_or(number); }, x);
+    expect_equal([&](const at::Tensor& x) { return x.bitwise_xor(number); }, x);
+  }
+}
+
+/// What f32 does not hold before it wraps around has no step.
+TEST(InputTypes, IntegersWhoseLowBitsWouldBeLostAreRefused) {
+  const auto narrow = [](const at::Tensor& x) { return x.to(torch::kChar); };
+  const auto medium = [](const at::Tensor& x) { return x.to(torch::kShort); };
+  const std::vector<Body> bodies = {
+      [=](const at::Tensor& x) { return narrow(x).pow(4); },
+      [=](const at::Tensor& x) { return x.pow(x); },
+      [=](const at::Tensor& x) { return x.pow(4) + 1; },
+      [=](const at::Tensor& x) { return torch::pow(2, x); },
+      [=](const at::Tensor& x) { return medium(x).pow(2); },
+      [=](const at::Tensor& x) { return medium(x) * 600; },
+      [=](const at::Tensor& x) { return medium(x) * medium(x); },
+      [=](const at::Tensor& x) { return torch::add(medium(x), medium(x), 600); },
+      [=](const at::Tensor& x) { return torch::sub(medium(x), medium(x), -512); }};
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    SCOPED_TRACE(i);
+    const Body body = [&](const at::Tensor& x) { return bodies[i](x).to(torch::kFloat) * 0.5; };
+    const auto graph = captured_body(body, bytes({2, 8}));
+    EXPECT_SAYS(error_of([&] { lower(*graph); }), "expected results of at most 2^24");
+  }
+}
+
+/// Two drawn ops with drawn numbers on integers of 8 and 16 bits: LibTorch's numbers, or refused by name.
+TEST(InputTypes, DrawnOpsOfNarrowIntegersAreRightOrRefused) {
+  std::mt19937 random(8);
+  const auto draw = [&](int64_t least, int64_t most) {
+    return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
+  };
+  using Op = std::function<at::Tensor(const at::Tensor&, int64_t)>;
+  const std::vector<Op> ops = {
+      [](const at::Tensor& x, int64_t n) { return x + n; },
+      [](const at::Tensor& x, int64_t n) { return n - x; },
+      [](const at::Tensor& x, int64_t n) { return x * n; },
+      [](const at::Tensor& x, int64_t n) { return torch::add(x, x.flip(1), n); },
+      [](const at::Tensor& x, int64_t n) { return torch::sub(x, x.flip(1), n); },
+      [](const at::Tensor& x, int64_t n) { return torch::rsub(x, n, 3); },
+      [](const at::Tensor& x, int64_t n) { return x.floor_divide(n); },
+      [](const at::Tensor& x, int64_t n) { return torch::div(x, n, "trunc"); },
+      [](const at::Tensor& x, int64_t n) { return x.remainder(n); },
+      [](const at::Tensor& x, int64_t n) { return x.fmod(n); },
+      [](const at::Tensor& x, int64_t n) { return x.pow(std::abs(n) % 6); },
+      [](const at::Tensor& x, int64_t n) { return x.clamp_min(n); },
+      [](const at::Tensor& x, int64_t n) { return torch::clamp(x, n - 9, n); },
+      [](const at::Tensor& x, int64_t n) { return x.bitwise_and(n); },
+      [](const at::Tensor& x, int64_t n) { return x.bitwise_or(n); },
+      [](const at::Tensor& x, int64_t n) { return x.bitwise_xor(n); },
+      [](const at::Tensor& x, int64_t) { return x.bitwise_not(); },
+      [](const at::Tensor& x, int64_t) { return x.abs(); },
+      [](const at::Tensor& x, int64_t) { return -x; },
+      [](const at::Tensor& x, int64_t) { return x.square(); },
+      [](const at::Tensor& x, int64_t n) { return torch::addcmul(x, x, x, n); },
+      [](const at::Tensor& x, int64_t n) { return x.masked_fill(x.lt(n), n); },
+      [](const at::Tensor& x, int64_t n) { return torch::where(x.ge(n), x, torch::tensor(n)); },
+      [](const at::Tensor& x, int64_t n) { return torch::maximum(x, torch::tensor(n)); },
+      [](const at::Tensor& x, int64_t n) { return x.eq(n).to(x.scalar_type()) + x.gt(n); }};
+  int right = 0, refused = 0;
+  for (int net = 0; net < 150; ++net) {
+    const at::ScalarType type =
+        std::array{torch::kByte, torch::kChar, torch::kShort}[static_cast<size_t>(draw(0, 2))];
+    std::vector<std::pair<size_t, int64_t>> steps;
+    for (int i = 0; i < 2; ++i) {
+      const int64_t wide = std::array{5, 130, 400, 70000}[static_cast<size_t>(draw(0, 3))];
+      steps.emplace_back(draw(0, static_cast<int64_t>(ops.size()) - 1), draw(-wide, wide));
+    }
+    SCOPED_TRACE(net);
+    const Body body = [&](const at::Tensor& x) {
+      at::Tensor y = x.to(type);
+      for (const auto& [op, number] : steps) y = ops[op](y, number);
+      return y.to(torch::kFloat) * 0.5;
+    };
+    const at::Tensor x =
+        type == torch::kShort
+            ? torch::arange(-32768, 32768, 97).slice(0, 0, 672).view({16, 42}).to(torch::kInt)
+            : all_bytes();
+    std::shared_ptr<graph::GraphModule> graph;
+    try {
+      graph = captured_body(body, x.slice(0, 0, 2));
+    } catch (const std::exception&) {  // LibTorch does not take each number
+      continue;
+    }
+    runtime::Plan plan;
+    try {
+      plan = lower(*graph);
+    } catch (const Error& error) {
+      EXPECT_SAYS(error.what(), "node");
+      ++refused;
+      continue;
+    }
+    ++right;
+    runtime::Engine engine(plan, {.threads = 1});
+    EXPECT_TRUE(torch::equal(run_engine(engine, x), graph->forward(x)))
+        << steps[0].first << " " << steps[0].second << " " << steps[1].first << " " << steps[1].second << "\n"
+        << listing(plan);
+  }
+  EXPECT_GE(right, 60);
+  EXPECT_LE(refused, 60);
+}
+
+/// Low bits of products of more bits are none of those that LibTorch has.
+TEST(InputTypes, LargeProductsHaveNoLowBits) {
+  for (const at::ScalarType type : {torch::kByte, torch::kShort}) {
+    const auto graph = captured_body(
+        [=](const at::Tensor& x) { return (x.to(torch::kInt) * 100003).to(type).to(torch::kFloat) * 0.5; },
+        bytes({2, 8}));
+    EXPECT_SAYS(error_of([&] { lower(*graph); }), "expected integers below 2^24, got a product");
+  }
+}
+
 /// Chains of drawn ops on bytes, truth values and int32, whose numbers are whole: equal in each place.
 TEST(InputTypes, DrawnChainsOfWholeNumbersAreExact) {
   torch::manual_seed(6);

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "ulp/graph/passes/pattern.h"
 #include "ulp/lower/attention.h"
 #include "ulp/lower/ids.h"
 #include "ulp/lower/match.h"
@@ -177,6 +178,31 @@ void expect_exact(const Node& node, double largest) {
   }
 }
 
+bool is_whole(at::ScalarType type) {
+  return at::isIntegralType(type, /*includeBool=*/false);
+}
+
+/// The type of integers to which LibTorch brings one whole number: the result's, or that of what it is
+/// compared with.
+std::optional<at::ScalarType> type_of_numbers(const Node& node) {
+  const std::optional<graph::TensorMeta>& meta = node.output()->meta;
+  if (!meta || is_whole(meta->dtype)) return meta ? std::optional(meta->dtype) : std::nullopt;
+  if (meta->dtype != at::kBool) return std::nullopt;
+  for (const Value* value : node.reads()) {
+    if (value->meta && !value->meta->sizes.empty() && is_whole(value->meta->dtype)) return value->meta->dtype;
+  }
+  return std::nullopt;
+}
+
+/// Whole numbers in the type in which LibTorch computes.
+at::Tensor in_type_of(const Node& node, const at::Tensor& tensor) {
+  const std::optional<at::ScalarType> type = type_of_numbers(node);
+  if (!type || !is_whole(tensor.scalar_type())) return tensor;
+  // Several numbers are compared in a type that holds both sides.
+  const bool compared = node.output()->meta->dtype == at::kBool;
+  return compared && tensor.dim() > 0 ? tensor : tensor.to(*type);
+}
+
 }  // namespace
 
 PointwiseWriter::PointwiseWriter(Builder& builder, std::vector<const Node*> inside)
@@ -217,8 +243,10 @@ Operand PointwiseWriter::argument(const Node& node, std::string_view name) {
   if (arg.is_value()) return value(node, arg.value);
   const std::optional<double> literal = number_arg(node, name);
   if (!literal) unsupported(node, "expected '", name, "' to be a number or a tensor");
-  expect_exact(node, std::abs(*literal));
-  return number(*literal);
+  const std::optional<at::ScalarType> type = type_of_numbers(node);
+  const double own = type && graph::integer(arg) ? in_range_of(*type, *literal) : *literal;
+  expect_exact(node, std::abs(own));
+  return number(own);
 }
 
 Operand PointwiseWriter::value(const Node& node, const Value* value) {
@@ -239,8 +267,9 @@ Operand PointwiseWriter::reshaped(const Node& node, std::string_view name, std::
   return constant(node, fixed.reshape(shape), value_arg(node, name)->producer->target());
 }
 
-Operand PointwiseWriter::constant(const Node& node, const at::Tensor& tensor, const std::string& name) {
-  if (tensor.numel() == 0) unsupported(node, "expected a constant with elements");
+Operand PointwiseWriter::constant(const Node& node, const at::Tensor& given, const std::string& name) {
+  if (given.numel() == 0) unsupported(node, "expected a constant with elements");
+  const at::Tensor tensor = in_type_of(node, given);
   if (!at::isFloatingType(tensor.scalar_type()))
     expect_exact(node, tensor.to(at::kDouble).abs().max().item<double>());
   if (tensor.numel() == 1) return number(tensor.to(at::kDouble).item<double>());

@@ -99,22 +99,31 @@ Operand common_bits(PointwiseWriter& write, const Node& node, Operand x, int64_t
   return sum;
 }
 
-/// Of truth values, and of whole numbers below 2^24, which f32 holds, with a number: x & y, or from it x | y = x + y -
-/// (x & y), x ^ y = x + y - 2 (x & y); of a number below 0 by its complement.
+/// Of truth values, and of whole numbers of at most 2^24, which f32 holds, with a number. With c the bits that both
+/// have, x | y = x + (y - c) and x ^ y = (x - c) + (y - c), whose parts are no larger than the operands; with c the
+/// bits that x has in common with the complement of y below 0, x & y = x - c, x | y = y + c and
+/// x ^ y = (y + c) - (x - c).
 template <PointwiseOp op>
 Operand bits(PointwiseWriter& write, const Node& node) {
   if (is_truth(node)) return binary<op>(write, node);
   const std::optional<int64_t> given = graph::integer(node.arg("other"));
-  if (!given) unsupported(node, "expected truth values, or integers with a number");
+  if (!given || !node.output()->meta) unsupported(node, "expected truth values, or integers with a number");
   expect_small(node);
-  const Operand x = write.argument(node, "self");
-  const int64_t mask = *given < 0 ? ~*given : *given;
-  Operand common = common_bits(write, node, x, mask);
-  if (*given < 0) common = write.call(PointwiseOp::sub, {x, common});
-  if (op == PointwiseOp::logical_and) return common;
-  const Operand sum = write.call(PointwiseOp::add, {x, write.number(static_cast<double>(*given))});
-  if (op == PointwiseOp::logical_xor) common = write.call(PointwiseOp::mul, {common, write.number(2)});
-  return write.call(PointwiseOp::sub, {sum, common});
+  const Operand x = write.argument(node, "self"), y = write.argument(node, "other");
+  const auto number = static_cast<int64_t>(y.number);
+  const at::ScalarType type = node.output()->meta->dtype;
+  const bool has_sign = c10::isSignedType(type);
+  const int64_t ones = has_sign ? -1 : (int64_t{1} << 8 * c10::elementSize(type)) - 1;
+  const bool turned = number < 0 || (!has_sign && *given < 0);  // the complement may have fewer runs
+  const Operand common = common_bits(write, node, x, turned ? ones - number : number);
+  const auto x_alone = [&] { return write.call(PointwiseOp::sub, {x, common}); };
+  if (op == PointwiseOp::logical_and) return turned ? x_alone() : common;
+  if (turned) {
+    const Operand either = write.call(PointwiseOp::add, {y, common});
+    return op == PointwiseOp::logical_or ? either : write.call(PointwiseOp::sub, {either, x_alone()});
+  }
+  const Operand y_alone = write.call(PointwiseOp::sub, {y, common});
+  return write.call(PointwiseOp::add, {op == PointwiseOp::logical_or ? x : x_alone(), y_alone});
 }
 
 /// Of integers -x - 1.
@@ -353,6 +362,7 @@ Operand cast(PointwiseWriter& write, const Node& node) {
     unsupported(node, "expected floats of 16 bits or more, got some of 8, which steps do not round to");
   if (to->dtype == at::kBool && from->dtype != at::kBool)
     return write.call(PointwiseOp::ne, {x, write.number(0)});
+  if (at::isIntegralType(to->dtype, false) && c10::elementSize(to->dtype) <= 2) expect_small(node);
   if (at::isIntegralType(to->dtype, false) && at::isFloatingType(from->dtype))
     return write.call(PointwiseOp::trunc, {x});
   return write.call(PointwiseOp::add, {x, write.number(0)});
@@ -454,13 +464,13 @@ constexpr PointwiseLowering kTable[] = {
     {"aten::logical_or", binary<PointwiseOp::logical_or>},
     {"aten::logical_xor", binary<PointwiseOp::logical_xor>},
     {"aten::logical_not", unary<PointwiseOp::logical_not>},
-    {"aten::bitwise_and", bits<PointwiseOp::logical_and>, 16, 8},
-    {"aten::bitwise_or", bits<PointwiseOp::logical_or>, 18, 9},
-    {"aten::bitwise_xor", bits<PointwiseOp::logical_xor>, 19, 10},
+    {"aten::bitwise_and", bits<PointwiseOp::logical_and>, 20, 8},
+    {"aten::bitwise_or", bits<PointwiseOp::logical_or>, 21, 8},
+    {"aten::bitwise_xor", bits<PointwiseOp::logical_xor>, 22, 8},
     {"aten::bitwise_not", bits_not, 1, 1},
-    {"aten::__and__", bits<PointwiseOp::logical_and>, 16, 8},
-    {"aten::__or__", bits<PointwiseOp::logical_or>, 18, 9},
-    {"aten::__xor__", bits<PointwiseOp::logical_xor>, 19, 10},
+    {"aten::__and__", bits<PointwiseOp::logical_and>, 20, 8},
+    {"aten::__or__", bits<PointwiseOp::logical_or>, 21, 8},
+    {"aten::__xor__", bits<PointwiseOp::logical_xor>, 22, 8},
     {"aten::where", where},
     {"aten::masked_fill", masked_fill},
     {"aten::addcmul", add_combined<PointwiseOp::mul>, 3, 1},

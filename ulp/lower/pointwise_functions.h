@@ -62,6 +62,10 @@ Wrapping wrapping_of(const graph::Node& node);
 /// hold.
 Operand wrapped(PointwiseWriter& write, const graph::Node& node, Operand x);
 
+/// A whole number in a type of integers of 8 or 16 bits, as LibTorch brings numbers to the type of a tensor:
+/// wrapped around. Other numbers, and those beside other types, stay as they are.
+double in_range_of(at::ScalarType type, double x);
+
 /// The lowest `bits` bits of whole numbers, as a number that is not negative.
 Operand low_bits(PointwiseWriter& write, Operand x, int bits);
 
