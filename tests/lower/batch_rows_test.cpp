@@ -303,6 +303,28 @@ TEST(BatchRows, DrawnChainsGiveTheRightRows) {
   EXPECT_GE(lowered, kNets - 4);
 }
 
+/// Inputs of several rows for each item, [3 * N, features]: steps are cut between items.
+TEST(BatchRows, InputsOfRowsAreCutBetweenItems) {
+  torch::manual_seed(11);
+  constexpr int64_t kRows = 3;
+  Rows model;
+  nn::Linear layer = model.register_module("layer", nn::Linear(kFeatures, 4));
+  model.body = [&](const at::Tensor& x) { return torch::relu(layer(x)); };
+  const auto graph = captured_along(model, torch::randn({2, kFeatures}), 0);
+  runtime::Plan plan = lower(*graph);
+  for (runtime::TensorInfo& tensor : plan.tensors) tensor.times = kRows;
+  runtime::Engine engine(plan, {.threads = 2});
+  const at::Tensor x = torch::randn({99, kFeatures}), want = graph->forward(x);
+  for (const int64_t batch : {1, 2, 20, 33, 64}) {
+    SCOPED_TRACE(batch);
+    const at::Tensor got = run_engine(engine, x, batch);
+    ASSERT_EQ(got.sizes(), want.sizes());
+    EXPECT_LE(relative_error(got, want), 1e-6);
+  }
+  EXPECT_SAYS(error_of([&] { run_engine(engine, x.slice(0, 1)); }),
+              "3 rows for each item of the batch, got 98");
+}
+
 TEST(BatchRows, PlansWithRowsAreKeptInFiles) {
   torch::manual_seed(10);
   LanguageModel model(false);

@@ -58,6 +58,15 @@ int64_t common_batch(const runtime::Engine& engine, const std::vector<at::Tensor
   return first ? size_in(*first) : 1;
 }
 
+/// The rows of some items of the batch, which is dimension `dim`.
+at::Tensor items_of(const TensorInfo& info, const at::Tensor& input, int64_t dim, int64_t first,
+                    int64_t count) {
+  const int64_t inner = info.times / info.outer;
+  if (info.outer == 1) return input.narrow(dim, first * inner, count * inner);
+  const at::Tensor rows = input.unflatten(0, {info.outer, input.size(0) / info.outer});
+  return rows.narrow(1, first * inner, count * inner).flatten(0, 1);
+}
+
 }  // namespace
 
 std::vector<at::Tensor> run_engine_all(runtime::Engine& engine, const std::vector<at::Tensor>& inputs) {
@@ -89,13 +98,19 @@ std::vector<at::Tensor> run_engine_all(runtime::Engine& engine, const std::vecto
 at::Tensor run_engine(runtime::Engine& engine, const at::Tensor& input, int64_t batch) {
   if (batch < 1)
     fail(ErrorCode::bad_shape, "lower.run_engine", "expected a batch of at least 1, got ", batch);
-  const auto dim = static_cast<int64_t>(batch_dimension(engine.inputs().at(0)).value_or(0));
+  const TensorInfo& given = engine.inputs().at(0);
+  const auto dim = static_cast<int64_t>(batch_dimension(given).value_or(0));
   if (input.dim() <= dim || input.size(dim) < 1)
     fail(ErrorCode::bad_shape, "lower.run_engine", "expected at least one row of input");
+  if (input.size(dim) % given.times != 0) {
+    fail(ErrorCode::bad_shape, "lower.run_engine", "expected '", given.name, "' with ", given.times,
+         " rows for each item of the batch, got ", input.size(dim));
+  }
+  const int64_t items = input.size(dim) / given.times;
   std::vector<at::Tensor> parts;
-  for (int64_t row = 0; row < input.size(dim); row += batch) {
-    const int64_t rows = std::min(batch, input.size(dim) - row);
-    parts.push_back(run_engine_all(engine, {input.narrow(dim, row, rows)}).at(0));
+  for (int64_t first = 0, count = 0; first < items; first += count) {
+    count = std::min(batch, items - first);
+    parts.push_back(run_engine_all(engine, {items_of(given, input, dim, first, count)}).at(0));
   }
   const TensorInfo& info = engine.outputs().at(0);
   if (info.outer == 1) return at::cat(parts, static_cast<int64_t>(batch_dimension(info).value_or(0)));
