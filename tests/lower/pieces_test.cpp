@@ -263,5 +263,18 @@ TEST(Pieces, RemaindersByInfinity) {
   EXPECT_TRUE(torch::allclose(lower_in_pieces(*module).run({x}).at(0), module->forward(x), 1e-6, 1e-6));
 }
 
+TEST(Pieces, OfFreeDimensionsNameTheWaysOut) {
+  const torch::NoGradGuard no_grad;
+  Net net;
+  net.body = [](const at::Tensor& x) { return torch::relu(x); };
+  net.eval();
+  const auto graph = ulp::capture(net, {torch::randn({2, 7})}, {.free = {{0, 1, "time", 12}}});
+  graph->eval();
+  const std::string text = error_of([&] { lower_in_pieces(*graph); });
+  EXPECT_SAYS(text, "without free dimensions, which pieces do not have, got 'time'");
+  EXPECT_SAYS(text, "lower() takes it where the engine has all of its ops, and the graph runs in LibTorch");
+  EXPECT_NO_THROW(lower(*graph));
+}
+
 }  // namespace
 }  // namespace ulp::test

@@ -221,7 +221,8 @@ PiecewiseModel lower_in_pieces(graph::GraphModule& model, const LowerOptions& op
                                const runtime::EngineOptions& engine) {
   if (const auto& free = std::as_const(model).graph().free; !free.empty())
     fail("lower.lower_in_pieces", "expected a graph without free dimensions, which pieces do not have, got '",
-         free[0].name, "'");
+         free[0].name,
+         "': lower() takes it where the engine has all of its ops, and the graph runs in LibTorch");
   const lowering::KeptModes kept(model);
   const std::shared_ptr<graph::Graph> graph = model.graph().clone();
   std::vector<graph::PassReport> unread;
