@@ -224,6 +224,110 @@ TEST(MaskedAttention, NodesWithMasksOfTruthAreOneStep) {
   for (size_t i = 0; i < rules.size(); ++i) EXPECT_EQ(steps_of(rules[i]), 1) << i;
 }
 
+/// Numbers that forward computes for the keys, where they hide all that a query sees: NaN, as in LibTorch.
+TEST(MaskedAttention, ComputedNumbersThatHideAllKeys) {
+  const auto row = [](const at::Tensor& seen) {
+    return torch::log(of_keys(seen).to(torch::kFloat));  // 0 and -infinity
+  };
+  const std::vector<Masked::Rule> rules = {
+      [&](auto q, auto k, auto v, auto seen) { return (products(q, k) + row(seen)).softmax(-1).matmul(v); },
+      [&](auto q, auto k, auto v, auto seen) {
+        return (products(q, k) + row(seen)).masked_fill(later_tokens(), -kEndless).softmax(-1).matmul(v);
+      },
+      [&](auto q, auto k, auto v, auto seen) {
+        return (products(q, k).masked_fill(later_tokens(), -kEndless) + row(seen)).softmax(-1).matmul(v);
+      },
+      [&](auto q, auto k, auto v, auto seen) {
+        return torch::scaled_dot_product_attention(q, k, v, row(seen));
+      }};
+  for (size_t i = 0; i < rules.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(steps_of(rules[i]), 1);
+  }
+}
+
+/// Masks of zeros hide nothing.
+TEST(MaskedAttention, MasksOfZerosAreNone) {
+  const auto zeros = [](at::IntArrayRef sizes) { return torch::zeros(sizes); };
+  const std::vector<Masked::Rule> rules = {
+      [&](auto q, auto k, auto v, auto) {
+        return torch::scaled_dot_product_attention(q, k, v, zeros({kTokens, kTokens}));
+      },
+      [&](auto q, auto k, auto v, auto) {
+        return torch::scaled_dot_product_attention(q, k, v, zeros({q.size(0), 1, 1, kTokens}));
+      },
+      [&](auto q, auto k, auto v, auto seen) {
+        const at::Tensor row =
+            torch::zeros_like(of_keys(seen), torch::kFloat).masked_fill(of_keys(seen).logical_not(), -1e9);
+        return torch::scaled_dot_product_attention(q, k, v, row + zeros({kTokens, kTokens}));
+      },
+      [&](auto q, auto k, auto v, auto) {
+        return (products(q, k) + zeros({kTokens, kTokens})).softmax(-1).matmul(v);
+      },
+      [&](auto q, auto k, auto v, auto) {
+        return (zeros({1, kBlocks, 1, kTokens}) + products(q, k) - zeros({kTokens, 1})).softmax(-1).matmul(v);
+      }};
+  for (size_t i = 0; i < rules.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(steps_of(rules[i]), 1);
+  }
+}
+
+/// Products of [n * heads, tokens, depth] that are added to something, as GPT-NeoX and Bloom have them.
+TEST(MaskedAttention, ProductsOfHeadsThatAreAddedAreOneStep) {
+  const auto apart = [](const at::Tensor& x) { return x.reshape({-1, kTokens, kWide}); };
+  const auto heads = [](const at::Tensor& x) { return x.view({-1, kBlocks, kTokens, kTokens}); };
+  const auto turned = [=](const at::Tensor& k) { return apart(k).transpose(1, 2); };
+  const auto zeros = [](const at::Tensor& q) {
+    return torch::zeros({q.size(0) * kBlocks, kTokens, kTokens});
+  };
+  // A slope for each head times the place of a key.
+  const auto alibi = [](const at::Tensor& seen) {
+    const at::Tensor places = (seen.to(torch::kFloat).cumsum(-1) - 1).unsqueeze(1);
+    return (places * torch::tensor({0.5F, 0.25F, 0.125F}).view({1, kBlocks, 1})).reshape({-1, 1, kTokens});
+  };
+  const std::vector<Masked::Rule> fused = {
+      [&](auto q, auto k, auto v, auto seen) {
+        const at::Tensor s = heads(torch::baddbmm(zeros(q), apart(q), turned(k), 1, 0.5));
+        return s.masked_fill(later_tokens(), -1e9)
+            .masked_fill(of_keys(seen).logical_not(), -1e9)
+            .softmax(-1)
+            .matmul(v);
+      },
+      [&](auto q, auto k, auto v, auto seen) {
+        const at::Tensor s = heads(torch::baddbmm(zeros(q), apart(q), turned(k), 1, 0.5));
+        return s.masked_fill(of_keys(seen).logical_not(), -1e9).softmax(-1).matmul(v);
+      },
+      [&](auto q, auto k, auto v, auto) {  // all of it with three dimensions
+        const at::Tensor s = torch::baddbmm(zeros(q), apart(q), turned(k), 0, 0.5);
+        const at::Tensor w = (s + torch::full({kTokens, kTokens}, -kEndless).triu(1)).softmax(-1);
+        return torch::bmm(w, apart(v)).view({-1, kBlocks, kTokens, kWide});
+      },
+      [&](auto q, auto k, auto v, auto) {
+        const at::Tensor w = (torch::bmm(apart(q), turned(k)) * 0.5).softmax(2);
+        return torch::bmm(w, apart(v)).view({-1, kBlocks, kTokens, kWide});
+      }};
+  for (size_t i = 0; i < fused.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(steps_of(fused[i]), 1);
+  }
+  // The step has no numbers of its own for each head: right, as they are written.
+  const std::vector<Masked::Rule> written = {
+      [&](auto q, auto k, auto v, auto seen) {
+        const at::Tensor s = heads(torch::baddbmm(alibi(seen), apart(q), turned(k), 1, 0.5));
+        return s.masked_fill(later_tokens(), -1e9).softmax(-1).matmul(v);
+      },
+      [&](auto q, auto k, auto v, auto seen) {
+        const at::Tensor s = torch::baddbmm(alibi(seen), apart(q), turned(k), 0.7, 0.5);
+        const at::Tensor w = heads(s).softmax(-1).reshape({-1, kTokens, kTokens});
+        return torch::bmm(w, apart(v)).view({-1, kBlocks, kTokens, kWide});
+      }};
+  for (size_t i = 0; i < written.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(steps_of(written[i]), 0);
+  }
+}
+
 /// A finite number over all keys of a sample leaves nothing of large scores where it takes their place, and
 /// some of them where it is added.
 TEST(MaskedAttention, FiniteMasksOverAllKeys) {

@@ -84,10 +84,10 @@ void prepare_graph(Graph& graph, std::vector<graph::PassReport>& reports) {
   spell_out_images(graph);  // what was a sequence
   fill_without_copies(graph);
   fold_constants(graph);
-  products_over_heads(graph);
-  complete_shapes(graph);
   reports.push_back(graph::decompose(graph, has_no_step));
-  fold_constants(graph);  // what it made of stored tensors
+  fold_constants(graph);       // what it made of stored tensors
+  products_over_heads(graph);  // also those of baddbmm, which decompose wrote
+  complete_shapes(graph);
   reports.push_back(fuse_written_attention(graph));
   spell_out(graph);
   spell_out_index(graph);

@@ -129,13 +129,19 @@ std::optional<ProductSide> product_side_of(Value* matrices, size_t rank) {
   return std::nullopt;
 }
 
-Value* call_at(Graph& graph, const char* target, std::vector<Argument> args, std::vector<SizeExpr> sizes,
-               Node& node) {
+Value* value_at(Graph& graph, const char* target, std::vector<Argument> args, graph::TensorMeta meta,
+                Node& node) {
   Node* made = graph.call(target, std::move(args), &node);
   made->scope = node.scope;
-  made->output()->meta = graph::TensorMeta{
-      .dtype = node.output()->meta->dtype, .sizes = std::move(sizes), .channels_last = false};
+  made->output()->meta = std::move(meta);
   return made->output();
+}
+
+Value* call_at(Graph& graph, const char* target, std::vector<Argument> args, std::vector<SizeExpr> sizes,
+               Node& node) {
+  return value_at(graph, target, std::move(args),
+                  {.dtype = node.output()->meta->dtype, .sizes = std::move(sizes), .channels_last = false},
+                  node);
 }
 
 bool is_in_order(const std::vector<int64_t>& order) {
@@ -149,52 +155,124 @@ Value* permuted_value(Graph& graph, Value* value, const std::vector<int64_t>& or
   return call_at(graph, "aten::permute", {value, c10::IValue(order)}, std::move(sizes), node);
 }
 
-/// The readers of a product behind views that only order its dimensions read these of `heads` instead.
-void read_heads(Graph& graph, Value* matrices, Value* heads, Node& product) {
-  const StridedView whole = *view_of_itself(*heads);
+/// An operand beside [groups, m, k] as one beside [N, heads, m, k]; null where it has no such form.
+Value* operand_of_heads(Graph& graph, Value* operand, const SizeExpr& groups, int64_t heads, Node& node) {
+  if (!operand->meta) return nullptr;
+  const std::vector<SizeExpr>& sizes = operand->meta->sizes;
+  if (sizes.size() < 3 || (sizes.size() == 3 && sizes[0] == SizeExpr{0, 1, 1})) return operand;
+  if (sizes.size() != 3 || sizes[0] != groups || !sizes[1].constant() || !sizes[2].constant()) return nullptr;
+  const std::vector<int64_t> wanted = {-1, heads, sizes[1].offset, sizes[2].offset};
+  return value_at(graph, "aten::reshape", {operand, c10::IValue(wanted)},
+                  {.dtype = operand->meta->dtype,
+                   .sizes = {SizeExpr{1, 1, 0}, SizeExpr{0, 1, heads}, sizes[1], sizes[2]},
+                   .channels_last = false},
+                  node);
+}
+
+/// A call that works element by element, or along the last dimension, on `matrices` [groups, m, k] as one on
+/// `heads` [N, heads, m, k]; null for others.
+Value* lifted_to_heads(Graph& graph, const Value* matrices, Value* heads, Node& user) {
+  const std::optional<graph::TensorMeta>& meta = user.output()->meta;
+  if (!meta || meta->sizes != matrices->meta->sizes || heads->meta->sizes.size() != 4) return nullptr;
+  std::vector<Argument> args = user.args;
+  if (user.is("aten::softmax")) {
+    const std::optional<int64_t> dim = graph::integer(args[1]);
+    if (dim != -1 && dim != 2) return nullptr;
+    args[1] = c10::IValue(int64_t{-1});
+  } else if (!is_any(user, {"aten::mul", "aten::add", "aten::sub", "aten::masked_fill"}) &&
+             !(user.is("aten::div") && args.size() == 2)) {
+    return nullptr;
+  }
+  for (Argument& arg : args) {
+    if (!arg.is_value()) continue;
+    Value* own = arg.value == matrices ? heads
+                                       : operand_of_heads(graph, arg.value, matrices->meta->sizes[0],
+                                                          heads->meta->sizes[1].offset, user);
+    if (own == nullptr) return nullptr;
+    arg = own;
+  }
+  return value_at(graph, user.target().c_str(), std::move(args),
+                  {.dtype = meta->dtype, .sizes = heads->meta->sizes, .channels_last = false}, user);
+}
+
+/// Readers of a product, of which `heads` is the form over heads.
+class HeadReaders {
+ public:
+  explicit HeadReaders(Graph& graph) : graph_(graph) {}
+
+  /// Those behind views that only order its dimensions read these of `heads` instead, and what works element
+  /// by element on the matrices does so on `heads`. What is made stands before `before`.
+  void read_heads(Value* matrices, Value* heads, Node& before) {
+    const StridedView whole = *view_of_itself(*heads);
+    std::optional<StridedView> first = reshaped(whole, matrices->meta->sizes);
+    if (!first) return;
+    std::vector<Open> open = {{matrices, *first, /*is_whole=*/true}};
+    std::unordered_set<const Node*> seen = {heads->producer};  // and what is made here
+    while (!open.empty()) {
+      const Open at = open.back();
+      open.pop_back();
+      for (Node* user : graph_.users(at.value)) {
+        if (user->kind() != Node::Kind::call || user->outputs().size() != 1) continue;
+        const bool moves = user->args[0].value == at.value && (is_move(*user) || is_identity(*user));
+        if (!moves) {
+          if (at.is_whole) lift(at.value, heads, *user);
+          continue;
+        }
+        if (!seen.insert(user).second) continue;
+        const std::optional<StridedView> view = through(*user, at.view);
+        if (!view || !user->output()->meta) continue;
+        open.push_back({user->output(), *view, at.is_whole && !is_move(*user)});
+        const auto order = order_of_dims(*view, whole);
+        if (!order) continue;
+        Value* ordered = permuted_value(graph_, heads, *order, before);
+        seen.insert(ordered->producer);
+        graph_.replace_uses(user->output(), ordered);
+        open.back().value = ordered;
+      }
+    }
+  }
+
+ private:
   struct Open {
     Value* value;
     StridedView view;
+    bool is_whole;  ///< the matrices themselves
   };
-  std::optional<StridedView> first = reshaped(whole, matrices->meta->sizes);
-  if (!first) return;
-  std::vector<Open> open = {{matrices, *first}};
-  std::unordered_set<const Node*> seen = {heads->producer};  // and what is made here
-  while (!open.empty()) {
-    const Open at = open.back();
-    open.pop_back();
-    for (Node* user : graph.users(at.value)) {
-      if (user->kind() != Node::Kind::call || user->outputs().size() != 1 || user->args[0].value != at.value)
-        continue;
-      if ((!is_move(*user) && !is_identity(*user)) || !seen.insert(user).second) continue;
-      const std::optional<StridedView> view = through(*user, at.view);
-      if (!view || !user->output()->meta) continue;
-      open.push_back({user->output(), *view});
-      const auto dims = dims_of(*view, whole);
-      const size_t rank = whole.dims.size();
-      if (!dims || dims->size() != rank) continue;
-      std::vector<int64_t> order, spare;
-      for (size_t d = 0; d < rank; ++d) {
-        if (whole.dims[d].empty()) spare.push_back(static_cast<int64_t>(d));
-      }
-      bool whole_dims = true;
-      for (const std::vector<size_t>& dim : *dims) {
-        whole_dims = whole_dims && dim.size() < 2;
-        if (!dim.empty()) {
-          order.push_back(static_cast<int64_t>(dim[0]));
-        } else if (!spare.empty()) {
-          order.push_back(spare.front());
-          spare.erase(spare.begin());
-        }
-      }
-      if (!whole_dims || order.size() != rank) continue;
-      Value* ordered = permuted_value(graph, heads, order, product);
-      seen.insert(ordered->producer);
-      graph.replace_uses(user->output(), ordered);
-      open.back().value = ordered;
+
+  /// The order of the whole's dimensions that the view is; nothing where it is more than that.
+  static std::optional<std::vector<int64_t>> order_of_dims(const StridedView& view,
+                                                           const StridedView& whole) {
+    const auto dims = dims_of(view, whole);
+    const size_t rank = whole.dims.size();
+    if (!dims || dims->size() != rank) return std::nullopt;
+    std::vector<int64_t> order, spare;
+    for (size_t d = 0; d < rank; ++d) {
+      if (whole.dims[d].empty()) spare.push_back(static_cast<int64_t>(d));
     }
+    for (const std::vector<size_t>& dim : *dims) {
+      if (dim.size() > 1) return std::nullopt;
+      if (!dim.empty()) {
+        order.push_back(static_cast<int64_t>(dim[0]));
+      } else if (!spare.empty()) {
+        order.push_back(spare.front());
+        spare.erase(spare.begin());
+      }
+    }
+    return order.size() == rank ? std::optional(order) : std::nullopt;
   }
-}
+
+  void lift(const Value* matrices, Value* heads, Node& user) {
+    Value* made = lifted_to_heads(graph_, matrices, heads, user);
+    if (made == nullptr) return;
+    Value* flat =
+        call_at(graph_, "aten::flatten.using_ints", {made, c10::IValue(int64_t{0}), c10::IValue(int64_t{1})},
+                user.output()->meta->sizes, user);
+    graph_.replace_uses(user.output(), flat);
+    read_heads(flat, made, *flat->producer);
+  }
+
+  Graph& graph_;
+};
 
 /// False where the sides are no such views.
 bool over_heads(Graph& graph, Node& product, size_t rank) {
@@ -217,7 +295,7 @@ bool over_heads(Graph& graph, Node& product, size_t rank) {
   Value* left = permuted_value(graph, a->value, a->order, product);
   Value* right = permuted_value(graph, b->value, b->order, product);
   Value* heads = call_at(graph, "aten::matmul", {left, right}, sizes, product);
-  read_heads(graph, product.output(), heads, product);
+  HeadReaders(graph).read_heads(product.output(), heads, product);
   return true;
 }
 

@@ -44,6 +44,7 @@ class Follower {
     if (made_.values != nullptr) {
       // Where a sample hides all earlier keys, later ones must still have no weight.
       const bool apart = !made_.causal || became_[kLater].number == kNone;
+      made_.blind = hidden_rows_;  // a row of -infinity hides all keys, or all earlier ones
       return made_.keys.empty() && apart ? std::optional(made_) : std::nullopt;
     }
     const bool found = made_.keys.empty() || (made_.causal ? hide_both() : hide_keys());

@@ -158,7 +158,10 @@ std::optional<AddedMask> ScoreMasks::weighted(const Node& node, double sign, int
 }
 
 std::optional<AddedMask> ScoreMasks::added(const Argument& mask, double sign, int64_t rank) {
-  if (const std::optional<Triangle> triangle = fixed_.triangle(mask)) {
+  const std::optional<Triangle> triangle = fixed_.triangle(mask);
+  // Of one query and one key any mask is causal.
+  if ((!triangle || triangle->size > 1) && fixed_.number(mask) == 0.0) return AddedMask{};
+  if (triangle) {
     const std::optional<double> number = sign < 0 ? triangle->takes : triangle->adds;
     if (!number) return std::nullopt;
     return AddedMask{.numbers = {{{triangle->size, {}}, *number}}, .values = nullptr};

@@ -215,7 +215,8 @@ class Matcher {
     for (next = 0; next < (subtracts ? 1 : 2); ++next) {
       const std::optional<AddedMask> mask =
           score_masks_.added(node.args[1 - next], subtracts ? -1 : 1, rank_);
-      if (!mask) continue;
+      if (!mask || !node.args[next].is_value() || !same_sizes(*node.output(), *node.args[next].value))
+        continue;
       for (const AddedNumber& one : mask->numbers) change(ScoreChange::Kind::add, one.number, one.where);
       if (mask->values != nullptr)
         changes_.push_back({.kind = ScoreChange::Kind::add_values, .where = {}, .values = mask->values});
@@ -376,7 +377,7 @@ std::optional<StepMasks> masks_of(ScoreMasks& masks, const Node& attention) {
 }
 
 /// A mask of an attention node that hides what comes later becomes is_causal, one that hides keys of a sample
-/// numbers that are added.
+/// numbers that are added, and one of zeros none.
 void name_masks(Graph& graph, FixedMasks& fixed, Node& attention) {
   if (!attention.arg("attn_mask").is_value() || has_attention_step(attention)) return;
   ScoreMasks masks(fixed);
@@ -396,7 +397,7 @@ void name_masks(Graph& graph, FixedMasks& fixed, Node& attention) {
     return;
   }
   attention.arg("attn_mask") = none();
-  attention.arg("is_causal") = c10::IValue(true);
+  attention.arg("is_causal") = c10::IValue(found->causal);  // a mask of zeros hides nothing
 }
 
 /// Causal attention of three dimensions gets a dimension of heads.
