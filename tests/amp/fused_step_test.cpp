@@ -142,6 +142,22 @@ TEST_F(FusedStep, WithoutAScalerTheStepIsChecked) {
   EXPECT_TRUE(parameters_[1].isnan().any().item<bool>()) << "nothing asked for a check";
 }
 
+TEST_F(FusedStep, ALossThatIsNotFiniteSkipsFiniteGradients) {
+  set_gradients(parameters_, 1, 1000);
+  ASSERT_EQ(fused_step(optimizer_, &scaler_).result, StepResult::stepped);
+  scaler_.update();
+  set_gradients(parameters_, 2, 1000);
+  const Tensors before = copies(parameters_);
+  const at::Tensor moment = state_of(optimizer_, parameters_[0]).exp_avg.clone();
+  for (GradScaler* scaler : {&scaler_, static_cast<GradScaler*>(nullptr)})
+    EXPECT_EQ(fused_step(optimizer_, scaler, {.found_inf = true}).result, StepResult::skipped_nonfinite);
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(torch::equal(parameters_[i], before[i])) << i;
+  EXPECT_TRUE(state_of(optimizer_, parameters_[0]).exp_avg.equal(moment));
+  scaler_.update();
+  EXPECT_EQ(scaler_.get_scale(), 500);
+  EXPECT_EQ(scaler_.growth_tracker(), 0);
+}
+
 TEST_F(FusedStep, DialectsThatJudgeUnscaledGradientsAreObeyed) {
   // 3e38 / 0.5 is infinite: Keras looks after unscaling, PyTorch before.
   for (const auto& [dialect, expected] :

@@ -117,6 +117,22 @@ TEST_P(BinaryTraining, WeightsOfSignsStayBetweenMinusOneAndOne) {
   EXPECT_GT(largest("0.weight"), 1.0F);
 }
 
+TEST(BinaryNetworks, ASkippedStepLeavesWeightsOfSignsWhereTheyAre) {
+  const auto data = bars();
+  const auto net = binary_net();
+  {
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : net->parameters()) parameter.mul_(100);
+  }
+  Task task = binary_task(net, data, 16);
+  task.loss = [](const at::Tensor& y, const TaskBatch&) { return y.to(at::kFloat).sum() * NAN; };
+  Trainer trainer(std::move(task), {.precision = "fp16", .batch = 16, .augment = false});
+  const at::Tensor before = net->named_parameters()["2.weight"].detach().clone();
+  EXPECT_TRUE(ulp::amp::is_skipped(trainer.step().result));
+  EXPECT_GT(before.abs().max().item<float>(), 1.0F);
+  EXPECT_TRUE(net->named_parameters()["2.weight"].equal(before));
+}
+
 TEST_P(BinaryTraining, ResumedRunsGiveTheSameBits) {
   const ulp::test::TemporaryFolder folder;
   const auto data = bars();

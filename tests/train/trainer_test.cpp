@@ -362,6 +362,108 @@ TEST(Trainer, ManyLossesInARowThatAreNotFiniteEndARunWithLossScaling) {
   }
 }
 
+/// A task whose loss is NaN in such of its batches, with finite gradients: all their targets are ignored.
+Task with_ignored_targets(const std::shared_ptr<ulp::models::ImageModel>& model,
+                          const ulp::io::ImageDataset& data, std::function<bool(int64_t batch)> ignored) {
+  Task task = ulp::train::image_task(model, ulp::train::image_stream(data, {.batch = 16}));
+  task.loss = [ignored, batches = std::make_shared<int64_t>(0)](const at::Tensor& logits,
+                                                                const TaskBatch& batch) {
+    TaskBatch seen = batch;
+    if (ignored((*batches)++)) seen.targets = torch::full_like(batch.targets, -100);
+    return ulp::train::cross_entropy(logits, seen);
+  };
+  return task;
+}
+
+/// Weights and the optimizer's state of a run, and its numbers in words (step counts, rates of the schedule).
+ulp::io::TensorFile kept_by(const Trainer& trainer) {
+  const ulp::test::TemporaryFolder folder;
+  trainer.save(folder / "run.ckpt");
+  ulp::io::TensorFile file = ulp::io::load_tensors(folder / "run.ckpt");
+  std::erase_if(file.tensors, [](const auto& one) {
+    return !one.first.starts_with("model.") && !one.first.starts_with("optimizer.");
+  });
+  return file;
+}
+
+/// Looks whether all gradients are finite.
+struct GradientsAreFinite : ulp::train::StepObserver {
+  bool finite = true;
+  void gradients(const torch::nn::Module& model, double) override {
+    finite = true;
+    for (const at::Tensor& parameter : model.parameters())
+      finite = finite && torch::isfinite(parameter.grad()).all().item<bool>();
+  }
+};
+
+TEST(Trainer, ALossThatIsNotFiniteSkipsTheStepWhereGradientsAreFinite) {
+  const auto data = bars();
+  const std::pair<const char*, TrainOptions> cases[] = {
+      {"sgd", {.precision = "fp16"}},
+      {"adam", {.precision = "fp16", .optimizer = Optimizer::adam}},
+      {"adamw of half a batch", {.precision = "fp16", .optimizer = Optimizer::adamw, .accumulate = 2}},
+      {"clip", {.precision = "fp16", .clip = 0.1}},
+      {"masters", {.precision = "O2", .optimizer = Optimizer::adamw}},
+      {"moments", {.precision = "fp16", .moments = MomentFormat::int8, .optimizer = Optimizer::adam}},
+      {"keras2 at 0.5", {.precision = "fp16", .scaler = ScalerKind::keras2, .init_scale = 0.5}},
+      {"static", {.precision = "fp16", .scaler = ScalerSpec::fixed(8)}}};
+  for (const auto& [name, given] : cases) {
+    SCOPED_TRACE(name);
+    TrainOptions options = given;
+    options.batch = 16;
+    options.max_steps = 12;
+    const int64_t each = options.accumulate;
+    Trainer trainer(with_ignored_targets(small_model(), data,
+                                         [=](int64_t i) { return i / each % 3 == 1 && i % each == 0; }),
+                    options);
+    GradientsAreFinite gradients;
+    trainer.observe(&gradients);
+    auto before = kept_by(trainer);
+    for (int64_t step = 0; step < 4; ++step) {
+      const StepInfo info = trainer.step();
+      ASSERT_TRUE(gradients.finite) << step;
+      const bool skipped = step % 3 == 1;
+      EXPECT_EQ(std::isnan(info.loss), skipped) << step;
+      EXPECT_EQ(info.result, skipped ? StepResult::skipped_nonfinite : StepResult::stepped) << step;
+      auto after = kept_by(trainer);
+      bool same = before.tensors.size() == after.tensors.size();
+      for (size_t i = 0; same && i < before.tensors.size(); ++i)
+        same = before.tensors[i].second.equal(after.tensors[i].second);
+      EXPECT_EQ(same, skipped) << step;
+      EXPECT_EQ(before.metadata.at("ulp.optimizer") == after.metadata.at("ulp.optimizer"), skipped) << step;
+      before = std::move(after);
+    }
+  }
+}
+
+TEST(Trainer, ALossThatIsNotFiniteShrinksTheScaleWhereGradientsAreFinite) {
+  const auto data = bars();
+  for (const auto& [scaler, factor] :
+       {std::pair("pytorch", 0.5), {"keras", 0.5}, {"apex", 0.5}, {"static:8", 1.0}}) {
+    Trainer trainer(with_ignored_targets(small_model(), data, [](int64_t i) { return i == 1; }),
+                    {.precision = "fp16", .scaler = ScalerSpec::from_text(scaler), .batch = 16});
+    trainer.step();
+    const StepInfo skipped = trainer.step(), next = trainer.step();
+    EXPECT_EQ(next.scale, factor * skipped.scale) << scaler;
+    EXPECT_EQ(next.learning_rate, skipped.learning_rate) << scaler;
+    EXPECT_EQ(next.result, StepResult::stepped) << scaler;
+  }
+}
+
+TEST(Trainer, AResumedRunCountsSkippedStepsAnew) {
+  const ulp::test::TemporaryFolder folder;
+  const auto data = bars();
+  Trainer trainer(with_ignored_targets(small_model(), data, [](int64_t) { return true; }),
+                  {.precision = "fp16", .batch = 16, .max_skips = 3});
+  trainer.save(folder / "run.ckpt");
+  for (int again = 0; again < 2; ++again) {
+    for (int step = 0; step < 2; ++step) EXPECT_TRUE(ulp::amp::is_skipped(trainer.step().result));
+    trainer.resume(folder / "run.ckpt");
+  }
+  run_to(trainer, 2);
+  EXPECT_SAYS(ulp::test::error_of([&] { trainer.step(); }), "at step 2, the last of 3 in a row");
+}
+
 /// A machine of two processors, all of which others take.
 ulp::amp::AdaptiveThreadsOptions busy_machine() {
   return {.most = 2, .window_seconds = 0, .probe = [usage = ulp::CpuUsage{.processors = 2}]() mutable {

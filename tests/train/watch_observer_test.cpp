@@ -33,6 +33,18 @@ TEST(WatchObserver, TellsSampledAndSkippedStepsOnce) {
   EXPECT_NE(report.to_html().find("Skipped steps"), std::string::npos);
 }
 
+TEST(WatchObserver, ALossThatIsNotFiniteIsTheCauseWhereGradientsAreFinite) {
+  torch::nn::Linear layer(3, 2);
+  train::WatchObserver observer(*layer);
+  for (const auto& [loss, word] : {std::pair<double, std::string>{-NAN, "nan"}, {-INFINITY, "-inf"}}) {
+    observer.begin(3, 256);
+    layer->weight.mutable_grad() = torch::zeros({2, 3});
+    observer.gradients(*layer, 256);
+    observer.end({.step = 3, .loss = loss, .scale = 256, .result = amp::StepResult::skipped_nonfinite});
+    EXPECT_EQ(observer.news(), "step 3, skipped: the loss is " + word + "; all gradients are finite");
+  }
+}
+
 TEST(WatchObserver, ExplainsAStepThatThrew) {
   torch::nn::Linear layer(3, 2);
   train::WatchObserver observer(*layer);

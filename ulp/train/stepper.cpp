@@ -243,19 +243,27 @@ double Stepper::loss_factor(int64_t of) {
   return scaler_.scale(at::ones({})).item<double>() / static_cast<double>(of);
 }
 
-Update Stepper::step() {
+/// The step of LibTorch's optimizer.
+amp::StepResult Stepper::torch_step(bool found_inf) {
+  if (!found_inf) return scaler_.step(*optimizer_);
+  scaler_.unscale_(*optimizer_);
+  scaler_.end_step(*optimizer_, amp::StepResult::skipped_nonfinite);
+  return amp::StepResult::skipped_nonfinite;
+}
+
+Update Stepper::step(bool found_inf) {
   Update update;
   if (fused_ != nullptr) {
-    const amp::FusedStepOptions how{.max_norm = clip_, .measure = measure_};
+    const amp::FusedStepOptions how{.max_norm = clip_, .found_inf = found_inf, .measure = measure_};
     const amp::FusedStepResult done =
         sharded_ ? sharded_->step(&scaler_, how) : amp::fused_step(*fused_, &scaler_, how);
     update.result = done.result;
     if (clip_) update.grad_norm = done.grad_norm;
   } else {
-    update.result = scaler_.step(*optimizer_);
+    update.result = torch_step(found_inf);
   }
   if (scaler_.is_enabled()) scaler_.update();
-  clip_latent_weights();
+  if (!amp::is_skipped(update.result)) clip_latent_weights();
   schedule_.advance(update.result);
   return update;
 }

@@ -49,8 +49,9 @@ class Stepper {
   void backward(const at::Tensor& loss, int64_t of);
   /// What those who run backward themselves multiply a loss with: one of so many losses of a step.
   double loss_factor(int64_t of);
-  /// Uses the gradients; skipped steps do not advance the schedule.
-  Update step();
+  /// Uses the gradients; skipped steps do not advance the schedule. `found_inf`: the loss is not finite, and the
+  /// step is skipped as for a gradient with inf or NaN, also where all of them are finite.
+  Update step(bool found_inf = false);
 
   /// Fills in what a checkpoint must hold of it, and points to what is to be filled in on loading. All
   /// processes that train together call it; only the first one has all that is to be saved. `in_shares`: but
@@ -67,6 +68,7 @@ class Stepper {
                const std::vector<std::string>& shares);
 
  private:
+  amp::StepResult torch_step(bool found_inf);
   std::vector<prune::ParameterMask> masks_of(const torch::nn::Module& model) const;
   void clip_latent_weights();
   /// Of the model of which this process has a part: an optimizer without state.

@@ -237,8 +237,8 @@ struct Trainer::State {
     info.stop = told[1].item<double>() > 0;
   }
 
-  /// Throws for a loss that is not finite, unless a scaler skips the step and there are not too many of them
-  /// in a row.
+  /// Throws for a loss that is not finite, unless losses are scaled, so that the step is skipped, and there are
+  /// not too many of them in a row.
   void judge_loss(const StepInfo& info) {
     skips = std::isfinite(info.loss) ? 0 : skips + 1;
     if (skips == 0 || (stepper.scales() && skips < options.max_skips)) return;
@@ -334,7 +334,7 @@ StepInfo Trainer::step() {
   s.agree(info);
   if (s.observer != nullptr) s.observer->gradients(*s.task.model, info.scale);
   s.judge_loss(info);
-  const Update update = s.stepper.step();
+  const Update update = s.stepper.step(/*found_inf=*/s.skips > 0);
   if (s.precision.fp8) fp8_training.functions(kTrainerWhere).update(*s.task.model, s.reduce_amaxes);
   info.result = update.result;
   info.grad_norm = update.grad_norm;
@@ -384,6 +384,7 @@ void Trainer::resume(const std::filesystem::path& path) {
     several_processes.functions(kTrainerWhere).restore_random_state(*s.task.group, parts.extra);
   if (s.observer != nullptr) s.observer->restore(observer_state(parts.extra));
   s.next_step = parts.step;
+  s.skips = 0;
 }
 
 }  // namespace ulp::train

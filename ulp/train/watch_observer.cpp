@@ -22,7 +22,7 @@ void WatchObserver::end(const StepInfo& info) {
   loss_.y.push_back(info.loss);
   if (!step_) return;
   const bool sampled = step_->sampled();
-  step_->end(info.result);
+  step_->end(info.result, info.loss);
   step_.reset();
   const std::string step = "step " + std::to_string(info.step) + ", ";
   if (amp::is_skipped(info.result)) {

@@ -26,7 +26,7 @@ FusedStepResult fused_step(FusedOptimizer& optimizer, GradScaler* scaler, const 
   const std::vector<GradientEntry> entries = collect_gradients(optimizer);
 
   FusedStepResult done{.grad_norm = std::numeric_limits<double>::quiet_NaN()};
-  bool finite = !pending.nonfinite.value_or(false);
+  bool finite = !pending.nonfinite.value_or(false) && !options.found_inf;
   const GradientTotal all =
       options.measure ? options.measure() : GradientTotal{.gradients = static_cast<int64_t>(entries.size())};
   if (all.gradients > 0) {

@@ -21,6 +21,9 @@ struct GradientTotal {
 struct FusedStepOptions {
   std::optional<double> max_norm = std::nullopt;  ///< > 0: gradients are scaled down to this global 2-norm
   bool check_finite = false;                      ///< look for inf and NaN without a scaler, too
+  /// The step is skipped as for a gradient with inf or NaN: the caller has found that the loss is not finite.
+  /// Its gradients may be finite nevertheless (cross entropy of which every target is ignored).
+  bool found_inf = false;
   /// Measures the gradients of all processes, where the optimizer has a part of them.
   /// The verdict, the norm and the clip factor follow from that then. Called once in every step, with the
   /// gradients as backward left them (unscale_() must not have been called).

@@ -21,7 +21,8 @@ namespace ulp::amp {
 /// The outcome of GradScaler::step.
 enum class StepResult {
   stepped,            ///< the optimizer stepped
-  skipped_nonfinite,  ///< a gradient was inf or NaN; parameters and optimizer state are untouched
+  skipped_nonfinite,  ///< a gradient (or the loss, where the caller says so) was inf or NaN; parameters and
+                      ///< optimizer state are untouched
   skipped_underflow,  ///< finite gradients, but the scale has shrunk until 1 / scale is infinite in fp32 (0, or
                       ///< at most 2^-128): nothing can be unscaled; parameters and state are untouched
   no_gradients,       ///< no parameter of the optimizer has a gradient; nothing was done

@@ -21,8 +21,8 @@ namespace {
 
 constexpr size_t kMostNonFinite = 1000;
 
-/// What is wrong with the gradients, read now.
-std::string cause_in(const NamedTensors& parameters, uint64_t cut) {
+/// What is wrong with the gradients, read now, or with the loss.
+std::string cause_in(const NamedTensors& parameters, uint64_t cut, double loss) {
   int64_t bad = 0, all = 0;
   std::ostringstream out;
   for (const auto& [name, parameter] : parameters) {
@@ -34,6 +34,10 @@ std::string cause_in(const NamedTensors& parameters, uint64_t cut) {
     if (stats.nonfinite() == 0 || bad++ > 0) continue;
     out << "gradient of " << name << ": " << value_at(block, stats.first_nonfinite) << " at "
         << c10::IntArrayRef(index_at(block, stats.first_nonfinite));
+  }
+  if (bad == 0 && !std::isfinite(loss)) {
+    const char* infinite = loss > 0 ? "inf" : "-inf";
+    return concatenate("the loss is ", std::isnan(loss) ? "nan" : infinite, "; all gradients are finite");
   }
   if (bad == 0) return "no gradient holds a value that is not finite (any more)";
   out << "; " << bad << " of " << all << " gradients are not finite";
@@ -258,13 +262,13 @@ void NumericsWatch::Step::gradients() {
   if (state_->sampled) state_->read_gradients();
 }
 
-void NumericsWatch::Step::end(StepResult result) {
+void NumericsWatch::Step::end(StepResult result, double loss) {
   if (!state_) fail("amp.NumericsWatch.Step.end", "expected a step that has not ended");
   State& s = *std::exchange(state_, nullptr);
   s.close();
   s.summary.steps.push_back({s.step, s.scale, result});
   if (result == StepResult::skipped_nonfinite) {
-    std::string cause = cause_in(s.parameters, s.summary.range.cut());
+    std::string cause = cause_in(s.parameters, s.summary.range.cut(), loss);
     const auto& known = s.summary.nonfinite;
     if (s.sampled && !known.empty() && known.back().step == s.step) cause += "; " + known.back().describe();
     s.summary.skipped.push_back({s.step, s.scale, std::move(cause)});
