@@ -20,8 +20,7 @@ namespace {
 constexpr const char* kRunWhere = "app.run";
 
 void check_shape(const RunOptions& options, const runtime::TensorInfo& info, const at::Tensor& tensor) {
-  const auto batch = static_cast<int64_t>(batch_dimension(info).value_or(0));
-  const std::vector<int64_t> expected = sizes_at(info, batch < tensor.dim() ? tensor.size(batch) : 1);
+  const std::vector<int64_t> expected = sizes_at(info, batch_in(info, tensor.sizes()));
   if (tensor.sizes() != at::IntArrayRef(expected)) {
     fail_file(kRunWhere, "expected '", info.name, "' of shape ", at::IntArrayRef(expected), ", got ",
               tensor.sizes(), " in '", options.input, "'");

@@ -31,9 +31,7 @@ at::MemoryFormat memory_format(const TensorInfo& info) {
 }
 
 at::Tensor as_input(const TensorInfo& info, const at::Tensor& given) {
-  const auto batch = static_cast<int64_t>(batch_dimension(info).value_or(0));
-  const std::vector<int64_t> expected =
-      sizes_at(info, batch < given.dim() ? std::max<int64_t>(given.size(batch) / info.times, 1) : 1);
+  const std::vector<int64_t> expected = sizes_at(info, batch_in(info, given.sizes()));
   if (given.sizes() != at::IntArrayRef(expected)) {
     fail(ErrorCode::bad_shape, "lower.run_engine", "expected '", info.name, "' of sizes ",
          at::IntArrayRef(expected), ", got ", given.sizes());
@@ -44,10 +42,7 @@ at::Tensor as_input(const TensorInfo& info, const at::Tensor& given) {
 /// The batch of the inputs that have one; 1 where none has.
 int64_t common_batch(const runtime::Engine& engine, const std::vector<at::Tensor>& inputs) {
   std::optional<size_t> first;
-  const auto size_in = [&](size_t i) {
-    const TensorInfo& info = engine.inputs()[i];
-    return inputs[i].size(static_cast<int64_t>(*batch_dimension(info))) / info.times;
-  };
+  const auto size_in = [&](size_t i) { return batch_in(engine.inputs()[i], inputs[i].sizes()); };
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!batch_dimension(engine.inputs()[i])) continue;
     if (!first) first = i;

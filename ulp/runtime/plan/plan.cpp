@@ -105,6 +105,11 @@ std::vector<int64_t> sizes_at(const TensorInfo& tensor, int64_t batch) {
   return sizes;
 }
 
+int64_t batch_in(const TensorInfo& tensor, std::span<const int64_t> sizes) {
+  const std::optional<size_t> batch = batch_dimension(tensor);
+  return batch && *batch < sizes.size() ? std::max<int64_t>(sizes[*batch] / tensor.times, 1) : 1;
+}
+
 int64_t element_count(const TensorInfo& tensor, int64_t batch) {
   int64_t count = tensor.times;
   for (const int64_t size : tensor.shape)

@@ -62,6 +62,9 @@ ULP_API std::optional<size_t> batch_dimension(const TensorInfo& tensor);
 /// The sizes of a tensor when the batch dimension is `batch`. This and the next two throw ulp::Error
 /// (out_of_memory) where 64 bits cannot hold the numbers.
 ULP_API std::vector<int64_t> sizes_at(const TensorInfo& tensor, int64_t batch);
+/// The batch of a tensor of these sizes: the largest one for which sizes_at() has no more rows, at least 1; 1
+/// where all dimensions are fixed, or `sizes` has too few.
+ULP_API int64_t batch_in(const TensorInfo& tensor, std::span<const int64_t> sizes);
 /// Elements and dense bytes of a tensor when the batch dimension is `batch`.
 ULP_API int64_t element_count(const TensorInfo& tensor, int64_t batch);
 /// Dense bytes of such a tensor.

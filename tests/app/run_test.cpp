@@ -1,0 +1,69 @@
+// What `ulp run` takes from a file, and what it refuses.
+#include "ulp/app/run.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "error_of.h"
+#include "temporary_folder.h"
+#include "ulp/base/error.h"
+#include "ulp/io/safetensors.h"
+#include "ulp/runtime/plan/plan.h"
+
+namespace ulp::app {
+namespace {
+
+class RunFile : public ::testing::Test {
+ protected:
+  /// An engine file that takes `times` rows of 4 numbers for each item, and has their ReLU.
+  std::filesystem::path rows_engine(int64_t times) const {
+    runtime::Plan plan;
+    for (const char* name : {"x", "y"})
+      plan.tensors.push_back({.name = name, .shape = {runtime::kBatch, 4}, .times = times});
+    plan.steps.push_back({.op = runtime::Op::relu,
+                          .name = "relu",
+                          .inputs = {0},
+                          .output = 1,
+                          .attributes = runtime::ActivationAttributes{Activation::relu}});
+    plan.inputs = {0};
+    plan.outputs = {1};
+    plan.save(folder_ / "rows.ulp");
+    return folder_ / "rows.ulp";
+  }
+  std::filesystem::path file_of(const at::Tensor& x) const {
+    io::save_tensors(folder_ / "x.safetensors", {{"x", x}});
+    return folder_ / "x.safetensors";
+  }
+
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(RunFile, TakesAsManyRowsAsTheItemsHave) {
+  torch::manual_seed(1);
+  for (const int64_t times : {1, 3}) {
+    const auto engine = rows_engine(times).string();
+    for (const int64_t batch : {1, 2, 5}) {
+      const at::Tensor x = at::randn({times * batch, 4});
+      const auto outputs = run_file({.model = engine, .input = file_of(x).string()});
+      ASSERT_EQ(outputs.size(), 1U);
+      EXPECT_TRUE(outputs[0].value.equal(x.relu())) << times << ' ' << batch;
+      EXPECT_EQ(run_file({.model = engine, .count = batch})[0].value.size(0), times * batch);
+    }
+  }
+}
+
+TEST_F(RunFile, RefusesRowsThatMakeNoItems) {
+  const auto engine = rows_engine(3).string();
+  const auto said = [&](std::vector<int64_t> sizes) {
+    const std::string input = file_of(at::zeros(sizes)).string();
+    return test::error_of([&] { run_file({.model = engine, .input = input}); });
+  };
+  EXPECT_SAYS(said({7, 4}), "[app.run] expected 'x' of shape [6, 4], got [7, 4] in '");
+  EXPECT_SAYS(said({2, 4}), "[app.run] expected 'x' of shape [3, 4], got [2, 4] in '");
+  EXPECT_SAYS(said({0, 4}), "[app.run] expected 'x' of shape [3, 4], got [0, 4] in '");
+  EXPECT_SAYS(said({6, 5}), "[app.run] expected 'x' of shape [6, 4], got [6, 5] in '");
+  EXPECT_SAYS(said({3}), "[app.run] expected 'x' of shape [3, 4], got [3] in '");
+}
+
+}  // namespace
+}  // namespace ulp::app
