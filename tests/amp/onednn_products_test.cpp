@@ -6,9 +6,13 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <optional>
 #include <vector>
+
+#include "ulp/kernels/isa/isa.h"
 
 namespace ulp::amp {
 namespace {
@@ -18,6 +22,18 @@ class OneDnnProductsTest : public ::testing::Test {
   void SetUp() override {
     if (!at::hasMKLDNN()) GTEST_SKIP() << "this LibTorch has no oneDNN";
   }
+};
+
+/// oneDNN is switched off as users do it.
+class WithoutMkldnn {
+ public:
+  WithoutMkldnn() { at::globalContext().setUserEnabledMkldnn(false); }
+  ~WithoutMkldnn() { at::globalContext().setUserEnabledMkldnn(before_); }
+  WithoutMkldnn(const WithoutMkldnn&) = delete;
+  WithoutMkldnn& operator=(const WithoutMkldnn&) = delete;
+
+ private:
+  bool before_ = at::globalContext().userEnabledMkldnn();
 };
 
 struct ProductCase {
@@ -92,6 +108,7 @@ TEST_F(OneDnnProductsTest, LayersTrainWithThem) {
     all.push_back(y);
     return all;
   };
+  const auto own = gradients();
   std::vector<at::Tensor> got;
   {
     const OneDnnProducts products;
@@ -105,16 +122,21 @@ TEST_F(OneDnnProductsTest, LayersTrainWithThem) {
   expect_product(got[0].reshape({-1, 160}), drows, weight);
   expect_product(got[1], drows.t(), rows);
   const int64_t after = OneDnnProducts::count();
-  const auto own = gradients();
+  const auto again = gradients();
   EXPECT_EQ(OneDnnProducts::count(), after) << "LibTorch's kernels are back";
-  EXPECT_TRUE(own[3].equal(layer->forward(x)));
+  for (size_t i = 0; i < own.size(); ++i) EXPECT_TRUE(again[i].equal(own[i])) << i;
 }
 
 TEST_F(OneDnnProductsTest, LeaveAllElseToLibTorch) {
   torch::manual_seed(4);
   const at::Tensor a = at::randn({256, 256}), b = at::randn({256, 256}), bias = at::randn({256});
+  const auto switched_off = [&] {
+    const WithoutMkldnn guard;
+    return at::addmm(bias, a, b);
+  };
   const auto others = [&] {
-    return std::vector<at::Tensor>{at::mm(a.narrow(0, 0, 8), b),
+    return std::vector<at::Tensor>{switched_off(),
+                                   at::mm(a.narrow(0, 0, 8), b),
                                    at::mm(at::ones({2100, 1}), at::ones({1, 2000})),
                                    at::mm(a.to(at::kDouble), b.to(at::kDouble)),
                                    at::mm(a.to(at::kBFloat16), b.to(at::kBFloat16)),
@@ -158,6 +180,31 @@ TEST_F(OneDnnProductsTest, SayNothingWhenTheyTakeTheirPlace) {
   testing::internal::CaptureStderr();
   { const OneDnnProducts products; }
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(OneDnnProductsPay, OnlyWhereTheyCanBeMadeOnUnitsOf512Bits) {
+  if (!onednn_products_pay()) GTEST_SKIP() << "not on this machine";
+  EXPECT_TRUE(kernels::is_amd_family_1a());
+  const std::vector<kernels::Isa> isas = kernels::available_isas();
+  EXPECT_NE(std::ranges::find(isas, kernels::Isa::avx512), isas.end());
+  EXPECT_TRUE(at::hasMKL() && at::hasMKLDNN());
+  EXPECT_NO_THROW(OneDnnProducts());
+}
+
+/// What prepare_training_products() changes stays to the end of the process, so it has one of its own.
+TEST(OneDnnProductsDeathTest, ProgramsThatTrainHaveThemWhereTheyPay) {
+#ifdef ULP_EMULATED
+  GTEST_SKIP() << "under an emulator a program cannot start itself again";
+#endif
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        const at::Tensor a = at::randn({256, 256});
+        for (int call = 0; call < 2; ++call) prepare_training_products();
+        for (int product = 0; product < 3; ++product) at::mm(a, a);
+        std::exit(OneDnnProducts::count() == (onednn_products_pay() ? 3 : 0) ? 7 : 1);
+      },
+      ::testing::ExitedWithCode(7), "");
 }
 
 }  // namespace

@@ -57,7 +57,8 @@ bool is_large(double m, double k, double n) {
 }
 
 bool is_taken(const Tensor& a, const Tensor& b) {
-  return is_plain_matrix(a) && is_plain_matrix(b) && a.size(1) == b.size(0) &&
+  return at::globalContext().userEnabledMkldnn() && is_plain_matrix(a) && is_plain_matrix(b) &&
+         a.size(1) == b.size(0) &&
          is_large(static_cast<double>(a.size(0)), static_cast<double>(a.size(1)),
                   static_cast<double>(b.size(1)));
 }
@@ -96,13 +97,8 @@ class ProductKernels {
  public:
   void enter() {
     const std::lock_guard lock(mutex_);
-    if (objects_++ > 0) return;
-    SilentWarnings silent;
-    const c10::WarningUtils::WarningHandlerGuard guard(&silent);
-    kernels_ = std::make_unique<torch::Library>(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__,
-                                                __LINE__);
-    kernels_->impl("mm", TORCH_FN(mm));
-    kernels_->impl("addmm", TORCH_FN(addmm));
+    if (objects_ == 0) kernels_ = registered();
+    ++objects_;
   }
   void leave() {
     const std::lock_guard lock(mutex_);
@@ -110,6 +106,16 @@ class ProductKernels {
   }
 
  private:
+  static std::unique_ptr<torch::Library> registered() {
+    SilentWarnings silent;
+    const c10::WarningUtils::WarningHandlerGuard guard(&silent);
+    auto kernels = std::make_unique<torch::Library>(torch::Library::IMPL, "aten", c10::DispatchKey::CPU,
+                                                    __FILE__, __LINE__);
+    kernels->impl("mm", TORCH_FN(mm));
+    kernels->impl("addmm", TORCH_FN(addmm));
+    return kernels;
+  }
+
   std::mutex mutex_;
   int objects_ = 0;
   std::unique_ptr<torch::Library> kernels_;
