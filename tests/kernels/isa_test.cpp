@@ -3,13 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "ulp/base/error.h"
 #include "ulp/kernels/isa/dispatch.h"
+#include "ulp/kernels/isa/family.h"
 
 namespace {
 
@@ -135,6 +139,34 @@ TEST(Isa, TheProcessorHasTheNameThatTheSystemSays) {
   EXPECT_TRUE(name.starts_with(said + " (")) << name << " and " << said;
 }
 #endif
+
+TEST(Isa, FamiliesAreThoseThatVendorsCount) {
+  using ulp::kernels::family_of;
+  static_assert(family_of(0x00B40F40) == 0x1A);  // constexpr: no instruction of the processor
+  const std::pair<uint32_t, uint32_t> known[] = {
+      {0x00B40F40, 0x1A}, {0x00B00F21, 0x1A},    // Zen 5: Ryzen 9000, EPYC 9005
+      {0x00A20F12, 0x19}, {0x00A10F11, 0x19},    // Zen 3 and Zen 4: Ryzen 5000, EPYC 9004
+      {0x00800F82, 0x17},                        // Zen+: Ryzen 2000
+      {0x000806F8, 6},    {0x000906EA, 6},       // Intel: Xeon of the fourth generation, Core of the eighth
+      {0x00000F41, 0xF},                         // Pentium 4, whose extended family is 0
+      {0x0FF00663, 6},    {0x0FF00F00, 0x10E}};  // an extended family counts beside 15 alone
+  for (const auto& [signature, family] : known)
+    EXPECT_EQ(family_of(signature), family) << std::hex << signature;
+}
+
+TEST(Isa, FamilyOneAIsThatOfTheSignature) {
+#if defined(__x86_64__)
+  const std::string name = ulp::kernels::processor_name();  // "AMD EPYC 9755 (b00f21)"
+  const size_t open = name.rfind('(');
+  ASSERT_NE(open, std::string::npos) << name;
+  const auto signature = static_cast<uint32_t>(std::stoul(name.substr(open + 1), nullptr, 16));
+  // No other vendor has reached this number.
+  const bool same = ulp::kernels::family_of(signature) == 0x1A && runs(Isa::avx512);
+  EXPECT_EQ(ulp::kernels::is_amd_family_1a(), same) << name;
+#else
+  EXPECT_FALSE(ulp::kernels::is_amd_family_1a());
+#endif
+}
 
 TEST(Dispatch, TakesTheFirstThatIsAdmittedAndMakesSomething) {
   using ulp::kernels::Variant;

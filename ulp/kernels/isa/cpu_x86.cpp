@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "ulp/kernels/isa/cpu.h"
+#include "ulp/kernels/isa/family.h"
 #include "ulp/kernels/isa/isa.h"
 
 namespace ulp::kernels {
@@ -31,12 +32,6 @@ bool request_amx_permission() {
 
 bool bit(uint32_t word, int position) {
   return (word >> position & 1U) != 0;
-}
-
-/// The family in EAX of leaf 1: the extended one counts on from 15.
-uint32_t family_of(uint32_t signature) {
-  const uint32_t family = signature >> 8 & 0xF;
-  return family == 0xF ? family + (signature >> 20 & 0xFF) : family;
 }
 
 }  // namespace
