@@ -102,8 +102,8 @@ app::PruneRun prune(const PruneFlags& flags, const PruneJob& job, const app::Pru
   request.finetune = flags.finetune;
   request.samples = flags.samples;
   request.sweep = flags.sweep;
-  request.sweep_only = !flags.sweep.empty() && flags.out.empty() && !flags.goal() && flags.recipe.empty() &&
-                       flags.save_structure.empty() && !flags.finetune;
+  request.sweep_only = !flags.sweep.empty() && flags.out.empty() && !flags.has_goal() &&
+                       flags.recipe.empty() && flags.save_structure.empty() && !flags.finetune;
   request.latency = !flags.no_latency;
   request.threads = flags.threads;
   request.width_table = flags.width_table;

@@ -146,7 +146,7 @@ void PruneFlags::check() const {
   for (const double kept : sweep) {
     if (!(kept > 0 && kept <= 1)) throw CLI::ValidationError("--sweep", "expected shares in (0, 1]");
   }
-  if (!structure.empty() && (goal() || !sweep.empty()))
+  if (!structure.empty() && (has_goal() || !sweep.empty()))
     throw CLI::ValidationError(
         "--structure", "says what is left: expected no --keep, --sparsity, --target or --sweep with it");
   check_rewinding(*this);

@@ -37,6 +37,8 @@ struct PruneFlags : CommonFlags {
   RecipeFlags fields{"--method"};  ///< of each method's recipe
   ScriptShape shape;
 
+  /// Whether one of the three is given, whatever it says.
+  bool has_goal() const { return !sparsity.empty() || !keep.empty() || !target.empty(); }
   /// Nothing where the recipe says it. Throws CLI::ValidationError for a text that is no goal, and for
   /// several flags.
   std::optional<PruneGoal> goal() const;

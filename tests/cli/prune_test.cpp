@@ -151,7 +151,8 @@ TEST_F(Prune, AStructureIsCutAgain) {
             0);
   expect_error(shop_->ulp("prune mlp.safetensors --data data --structure s.json --out x.safetensors"), 3,
                "conv1");
-  expect_error(prune("--structure s.json --keep macs=0.5 --out x.safetensors"), 2, "no --keep");
+  for (const char* goal : {"--keep macs=0.5", "--sparsity 0.5", "--target macs=0.5", "--keep nonsense"})
+    expect_error(prune(std::string("--structure s.json --out x.safetensors ") + goal), 2, "no --keep");
   expect_error(prune("--structure s.json --method weights --out x.safetensors"), 2,
                "is for --method channels");
   expect_error(prune("--structure none.json --out x.safetensors"), 3, "none.json");
