@@ -129,8 +129,8 @@ TEST_F(Export, WritesCoreMlPackages) {
   expect_error(shop_->ulp("export m.safetensors --batch 2 --out n.onnx"), 2, "--to coreml");
   expect_error(shop_->ulp("export m.safetensors --to coreml --out n.onnx"), 2,
                "writes .mlpackage, got a name that ends in .onnx");
-  expect_error(shop_->ulp("export m.safetensors --to coreml --out c.mlpackage --check",
-                          "ULP_PYTHON=/nowhere/python3 "),
+  expect_error(shop_->started("export m.safetensors --to coreml --out c.mlpackage --check",
+                              "ULP_PYTHON=/nowhere/python3 "),
                1, "pip install coremltools");
 }
 
@@ -171,9 +171,9 @@ TEST_F(Export, WritesTensorFlowLiteFiles) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("batch free"), std::string::npos) << outcome.out;
   EXPECT_EQ(read_file(*shop_ / "m.tflite").substr(4, 4), "TFL3");
-  expect_error(
-      shop_->ulp("export m.safetensors --to tflite --out c.tflite --check", "ULP_PYTHON=/nowhere/python3 "),
-      1, "pip install ai-edge-litert");
+  expect_error(shop_->started("export m.safetensors --to tflite --out c.tflite --check",
+                              "ULP_PYTHON=/nowhere/python3 "),
+               1, "pip install ai-edge-litert");
 }
 
 TEST_F(Export, WritesArchivesOfTorchExport) {
@@ -193,13 +193,13 @@ TEST_F(Export, WritesArchivesOfTorchExport) {
   expect_error(shop_->ulp("export m.safetensors --to pt2 --fp16 --out h.pt2"), 2, "--to onnx or coreml");
   expect_error(shop_->ulp("export m.safetensors --to pt2 --out m.onnx"), 2, "writes .pt2");
   expect_error(
-      shop_->ulp("export m.safetensors --to pt2 --out c.pt2 --check", "ULP_PYTHON=/nowhere/python3 "), 1,
+      shop_->started("export m.safetensors --to pt2 --out c.pt2 --check", "ULP_PYTHON=/nowhere/python3 "), 1,
       "pip install torch==2.13.0");
 }
 
 TEST_F(Export, ACheckWithoutTheRuntimeSaysWhatToInstall) {
   const Outcome outcome =
-      shop_->ulp("export m.safetensors --out c.onnx --check", "ULP_PYTHON=/nowhere/python3 ");
+      shop_->started("export m.safetensors --out c.onnx --check", "ULP_PYTHON=/nowhere/python3 ");
   expect_error(outcome, 1, "pip install onnxruntime");
 }
 
@@ -209,7 +209,7 @@ TEST_F(Export, ACheckFailsBeyondTheToleranceOfThePrecision) {
                "#!/bin/sh\necho '{\"results\": [{\"runtime\": \"Judge 1\", \"largest\": " + largest +
                    "}], \"missing\": []}'\n");
     std::filesystem::permissions(*shop_ / "says.sh", std::filesystem::perms::owner_all);
-    return shop_->ulp("export " + flags + " --check", "ULP_PYTHON=./says.sh ");
+    return shop_->started("export " + flags + " --check", "ULP_PYTHON=./says.sh ");
   };
   ASSERT_EQ(shop_->ulp("quantize m.safetensors --data data --samples 32 --test 0 --out codes.onnx").code, 0);
   const std::string half = "m.safetensors --fp16 --out h.onnx", codes = "codes.onnx --out c.onnx";

@@ -30,7 +30,7 @@ std::vector<ShownGroup> shown_groups(const std::string& help) {
 
 std::vector<ShownGroup> groups_of(const std::string& command) {
   const ulp::test::Workshop shop;
-  const ulp::test::Outcome outcome = shop.ulp(command + " --help");
+  const ulp::test::Outcome outcome = shop.started(command + " --help");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   return shown_groups(outcome.out);
 }

@@ -17,7 +17,7 @@ using ulp::test::Workshop;
 namespace fs = std::filesystem;
 
 constexpr const char* kRun =
-    "train --model mlp --data data --batch 16 --max-steps 3000 --lr 0.02 --threads 1 ";
+    "train --model mlp --data data --batch 16 --max-steps 1000 --lr 0.02 --threads 1 ";
 
 /// True once the file is there.
 bool wait_for_file(const fs::path& path) {
@@ -45,15 +45,15 @@ TEST(Interrupt, KilledRunContinuesBitForBit) {
 }
 
 constexpr int kMoments = 20;
-/// So many runs must have been ended before their own end. Few: the machine may be busy while the undisturbed run
-/// is timed, and quiet afterwards.
+/// So many runs must have been ended before their own end. Few: the machine may be busy while the
+/// undisturbed run is timed, and quiet afterwards.
 constexpr int kFewestEnded = 3;
 constexpr int kSignals[] = {SIGKILL, SIGTERM, SIGINT};
 
-/// Runs the tool kMoments times and ends each run a little later after its start, by the signals in turn. After
-/// each the files are there whole, with the bytes of an undisturbed run, or not at all; after a last run that
-/// nobody ends they are there, and nothing else was left. After a run that came to its own end these files and
-/// the checkpoint are removed, so that the next one begins anew.
+/// Runs the tool kMoments times and ends each run a little later after the start of its main(), by the
+/// signals in turn. After each the files are there whole, with the bytes of an undisturbed run, or not at
+/// all; after a last run that nobody ends they are there, and nothing else was left. After a run that came
+/// to its own end these files and the checkpoint are removed, so that the next one begins anew.
 void end_at_many_moments(const Workshop& shop, const std::string& args,
                          std::chrono::duration<double> undisturbed,
                          const std::map<std::string, std::string>& expected,
@@ -61,7 +61,7 @@ void end_at_many_moments(const Workshop& shop, const std::string& args,
   int ended = 0;
   for (int i = 0; i < kMoments; ++i) {
     const int signal = kSignals[i % std::size(kSignals)];
-    const pid_t process = shop.start(args);
+    const pid_t process = shop.start_copy(args);
     std::this_thread::sleep_for(undisturbed * (i + 1) / kMoments);
     ::kill(process, signal);
     const int code = Workshop::wait(process);

@@ -16,7 +16,7 @@ TEST(OwnModel, TheToolTrainsCompressesAndRunsIt) {
   shop.make_data("data");
   ASSERT_EQ(std::system(("cd '" + shop.folder().string() + "' && " ULP_OWN_MODEL).c_str()), 0);
   const auto expect_done = [&](const std::string& command) {
-    const Outcome outcome = shop.ulp(command);
+    const Outcome outcome = shop.started(command);
     EXPECT_EQ(outcome.code, 0) << command << ": " << outcome.err;
     return outcome.out;
   };

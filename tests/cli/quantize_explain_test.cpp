@@ -70,7 +70,7 @@ TEST(QuantizeExplain, PrintsTables) {
 }
 
 TEST(QuantizeExplain, TheDocumentationShowsWhatTheToolPrints) {
-  const Outcome outcome = Workshop().ulp(
+  const Outcome outcome = Workshop().started(
       "quantize --explain '-1.54,0.22;-0.26,2.0' --bits 4 --signed --symmetric --restricted", "LC_ALL=C");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const std::string page = read_file(ULP_SOURCE_DIR "/docs/quantization.md");

@@ -12,6 +12,8 @@
 #include <sstream>
 #include <thread>
 
+#include "served.h"
+
 namespace ulp::test {
 
 namespace fs = std::filesystem;
@@ -43,11 +45,32 @@ void write_split(const fs::path& folder, const std::string& prefix, int count, u
   write_file(folder / (prefix + "-labels-idx1-ubyte"), labels);
 }
 
-/// A command that trains would follow the machine, and tests compare bits. Processes of `ulp launch` share
-/// the cores.
+/// A command that trains would follow the machine, and tests compare bits.
+std::string all_threads() {
+  return std::to_string(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+/// Processes of `ulp launch` share the cores.
 std::string fixed_threads(const std::string& args) {
-  if (args.starts_with("launch")) return "";
-  return "OMP_NUM_THREADS=" + std::to_string(std::max(1U, std::thread::hardware_concurrency())) + " ";
+  return args.starts_with("launch") ? "" : "OMP_NUM_THREADS=" + all_threads() + " ";
+}
+
+constexpr const char* kStdout = ".stdout";
+constexpr const char* kStderr = ".stderr";
+
+/// Started by the first call.
+const ToolServer& server() {
+  static const ToolServer made(all_threads());
+  return made;
+}
+
+/// The words of a call that may be served; nullopt for one that has to start the program.
+std::optional<std::vector<std::string>> served_words(const std::string& args) {
+  static const char* const wanted = std::getenv("ULP_TEST_SERVER");
+  if (std::string(ULP_TOOL_SERVER).empty() || (wanted != nullptr && std::string(wanted) == "off")) return {};
+  auto words = plain_words(args);
+  if (!words || args.starts_with("launch") || !server().has_this_environment()) return {};
+  return words;
 }
 
 }  // namespace
@@ -71,14 +94,20 @@ std::string bytes_of_hex(const std::string& digits) {
   return bytes;
 }
 
-Outcome Workshop::ulp(const std::string& args, const std::string& before) const {
+Outcome Workshop::ulp(const std::string& args) const {
+  const auto words = served_words(args);
+  if (!words) return started(args);
+  return outcome(wait(server().start(folder().string(), kStdout, kStderr, *words)));
+}
+
+Outcome Workshop::started(const std::string& args, const std::string& before) const {
   const std::string command = "cd '" + folder().string() + "' && " + before + " " + fixed_threads(args) +
-                              "'" ULP_TOOL "' " + args + " >.stdout 2>.stderr </dev/null";
-  Outcome outcome;
-  outcome.code = code_of(std::system(("bash -c \"" + command + "\"").c_str()));
-  outcome.out = read_file(folder_ / ".stdout");
-  outcome.err = read_file(folder_ / ".stderr");
-  return outcome;
+                              "'" ULP_TOOL "' " + args + " >" + kStdout + " 2>" + kStderr + " </dev/null";
+  return outcome(code_of(std::system(("bash -c \"" + command + "\"").c_str())));
+}
+
+Outcome Workshop::outcome(int code) const {
+  return {.code = code, .out = read_file(folder_ / kStdout), .err = read_file(folder_ / kStderr)};
 }
 
 pid_t Workshop::start(const std::string& args, const std::string& before) const {
@@ -90,9 +119,14 @@ pid_t Workshop::start(const std::string& args, const std::string& before) const 
   ::_exit(127);
 }
 
+pid_t Workshop::start_copy(const std::string& args) const {
+  const auto words = served_words(args);
+  return words ? server().start(folder().string(), "/dev/null", "/dev/null", *words) : start(args);
+}
+
 int Workshop::wait(pid_t process) {
   int status = 0;
-  ::waitpid(process, &status, 0);
+  if (::waitpid(process, &status, 0) < 0) status = server().wait(process);  // it is the server's child
   return code_of(status);
 }
 

@@ -99,13 +99,13 @@ TEST_F(Tool, InspectShowsGraphs) {
 }
 
 TEST_F(Tool, WrongUseIsExitCodeTwo) {
-  expect_error(shop_->ulp(""), 2, "subcommand");
-  expect_error(shop_->ulp("train --no-such-flag"), 2, "--no-such-flag");
-  expect_error(shop_->ulp("nonsense"), 2, "nonsense");
-  expect_error(shop_->ulp("train --model resnet2000"), 2, "resnet20");
-  expect_error(shop_->ulp("train --precision fp7"), 2, "bf16");
-  expect_error(shop_->ulp("run q.ulp"), 2, "exactly one");
-  expect_error(shop_->ulp("train --resume"), 2, "--checkpoint");
+  expect_error(shop_->started(""), 2, "subcommand");
+  expect_error(shop_->started("train --no-such-flag"), 2, "--no-such-flag");
+  expect_error(shop_->started("nonsense"), 2, "nonsense");
+  expect_error(shop_->started("train --model resnet2000"), 2, "resnet20");
+  expect_error(shop_->started("train --precision fp7"), 2, "bf16");
+  expect_error(shop_->started("run q.ulp"), 2, "exactly one");
+  expect_error(shop_->started("train --resume"), 2, "--checkpoint");
 }
 
 TEST_F(Tool, WrongValuesNameTheField) {
@@ -127,7 +127,7 @@ TEST_F(Tool, WrongValuesNameTheField) {
   expect_error(shop_->ulp("lower m.safetensors --out none/m.ulp"), 1, "none");
   std::filesystem::create_symlink("none/m.ulp", *shop_ / "nowhere.ulp");
   expect_error(shop_->ulp("lower m.safetensors --out nowhere.ulp"), 1, "the folder 'none' of the output");
-  expect_error(shop_->ulp("devices", "ULP_ISA=mmx"), 1, "portable");
+  expect_error(shop_->started("devices", "ULP_ISA=mmx"), 1, "portable");
 }
 
 TEST_F(Tool, PathsNeedNotBeUtf8) {
@@ -294,7 +294,7 @@ TEST_F(Tool, NewerEngineFileSaysSo) {
 }
 
 TEST_F(Tool, FailedWriteLeavesNothing) {
-  const Outcome outcome = shop_->ulp("lower m.safetensors --out limited.ulp", "ulimit -f 4;");
+  const Outcome outcome = shop_->started("lower m.safetensors --out limited.ulp", "ulimit -f 4;");
   expect_error(outcome, 1, "limited.ulp");
   for (const auto& entry : std::filesystem::directory_iterator(shop_->folder())) {
     EXPECT_EQ(entry.path().string().find("limited"), std::string::npos) << entry.path();
