@@ -82,8 +82,9 @@ int code_of(int argc, char** argv) {
   }
 }
 
-/// Ends the process without the destructors of what LibTorch registered: they take a third of the time of a short command,
-/// and free memory that the system frees anyway. Instrumented programs report what they found after the destructors.
+/// Ends the process without the destructors of what LibTorch registered: they take a third of the time of a
+/// short command, and free memory that the system frees anyway. Instrumented programs report what they
+/// found after the destructors.
 [[noreturn]] void end(int code) {
 #ifdef ULP_SANITIZED
   std::exit(code);

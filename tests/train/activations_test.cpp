@@ -142,15 +142,19 @@ int64_t mapped_bytes(const std::filesystem::path& folder) {
 TEST(Activations, OffloadedStateLiesInFilesWithoutNamesAndHasTheSameBits) {
   const test::TemporaryFolder folder;
   for (const TrainOptions& options :
-       {TrainOptions{.batch = 16},
-        TrainOptions{.optimizer = train::Optimizer::adamw, .batch = 16, .clip = 1e9},
+       {TrainOptions{.batch = 16}, TrainOptions{.optimizer = train::Optimizer::adamw, .batch = 16},
         TrainOptions{.precision = "bf16",
         .masters = amp::MasterWeights::split,
         .moments = amp::MomentFormat::int8,
         .optimizer = train::Optimizer::adam,
         .batch = 16}}) {
-    const at::Tensor expected = trained("resnet14", options, {});
-    EXPECT_TRUE(trained("resnet14", options, {}, {.state_folder = folder.path().string()}).equal(expected));
+    // A norm that no gradient has makes the step amp::fused_step, as state in files does: LibTorch's own steps
+    // have other bits on processors without AVX2.
+    TrainOptions fused = options;
+    fused.clip = 1e9;
+    const at::Tensor expected = trained("resnet14", fused, {});
+    EXPECT_TRUE(trained("resnet14", options, {}, {.state_folder = folder.path().string()}).equal(expected))
+        << options.precision.name();
     EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   }
   const TrainOptions options{.optimizer = train::Optimizer::adamw, .batch = 16};
