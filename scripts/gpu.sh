@@ -45,7 +45,9 @@ root=$PWD build=$PWD/build/gpu
 # ---- what it builds with ---------------------------------------------------------------------------------------------------
 
 chart_js() {
-  find -L "$@" /usr/share/javascript/chart.js /usr/share/nodejs/chart.js/dist \( -iname chart.min.js -o -name chart.umd.js \) 2>/dev/null | head -n 1
+  # One of the folders is seldom there, and head ends find.
+  { find -L "$@" /usr/share/javascript/chart.js /usr/share/nodejs/chart.js/dist \( -iname chart.min.js -o -name chart.umd.js \) 2>/dev/null || true; } |
+    head -n 1
 }
 
 # The headers, libraries and programs of the packages as this machine has them, with the libraries that those load.

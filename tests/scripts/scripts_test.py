@@ -1,6 +1,7 @@
 """What scripts/ computes: causes of build time, what a change reaches, the parts of a run on a GPU."""
 import contextlib
 import io
+import os
 import re
 import subprocess
 import sys
@@ -191,6 +192,22 @@ class Gpu(unittest.TestCase):
         self.assertEqual(len(set(parts)), len(parts))
         self.assertLessEqual({f"test-{name}" for name in tests}, set(parts))
         self.assertEqual([part for part in parts if part.startswith("test-")], parts[1:1 + sum(part.startswith("test-") for part in parts)])
+
+    def test_it_comes_to_cmake_and_says_where_that_fails(self):
+        script = str(ROOT / "scripts/gpu.sh")
+        shown = subprocess.run([script, "--dry-run"], capture_output=True, text=True, check=True).stdout.splitlines()
+        if "gpu: LibTorch: none found" in shown or "gpu: missing packages: " not in shown:
+            self.skipTest("the script would end or install packages before")
+        with tempfile.TemporaryDirectory() as folder:
+            cmake = Path(folder) / "cmake"
+            cmake.write_text("#!/bin/sh\n[ \"$1\" != --version ] || exec echo cmake version 3.25.1\necho CMake Error: none; exit 1\n",
+                             encoding="utf-8")
+            cmake.chmod(0o755)
+            done = subprocess.run([script, f"{folder}/results"], capture_output=True, text=True, check=False,
+                                  env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"})
+            self.assertEqual(done.returncode, 3, done)
+            self.assertIn("CMake could not configure", done.stderr)
+            self.assertIn('"status": "failed"', (Path(folder) / "results/build.json").read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":
