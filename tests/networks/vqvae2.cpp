@@ -110,5 +110,8 @@ TORCH_MODULE(VqVae2);
 }  // namespace ulp::test::vqvae_net
 
 ulp::test::Network ulp::test::vqvae2() {
-  return {"vqvae2", [] { return instance(vqvae_net::VqVae2(16, 6, 10).ptr()); }, normal({{3, 16, 16}})};
+  return {.name = "vqvae2",
+          .make = [] { return instance(vqvae_net::VqVae2(16, 6, 10).ptr()); },
+          .inputs = normal({{3, 16, 16}}),
+          .near_ties = 0.05};
 }
