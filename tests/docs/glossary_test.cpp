@@ -116,31 +116,70 @@ struct RetiredWord {
   NameSet files, names, fine;  ///< still to be renamed; `fine`: the word means something else there
 };
 
-std::vector<RetiredWord> read_retired_words() {
+using NameList = NameSet RetiredWord::*;
+
+/// The list that "files:", "names:" or "fine:" begins; null for all else.
+NameList list_called(const std::string& item) {
+  if (item == "files:") return &RetiredWord::files;
+  if (item == "names:") return &RetiredWord::names;
+  if (item == "fine:") return &RetiredWord::fine;
+  return nullptr;
+}
+
+/// Reads "word: term" and below it, indented, the lists. Says what is wrong by `refuse(line, why)`.
+template <typename Refuse>
+std::vector<RetiredWord> read_retired_words(std::istream& in, const Refuse& refuse) {
   std::vector<RetiredWord> words;
-  std::ifstream in(kGlossaryRoot / "tests/docs/retired_words.txt");
-  NameSet* list = nullptr;
+  NameList list = nullptr;
   for (std::string line; std::getline(in, line);) {
     if (line.starts_with("#")) continue;
     if (!line.starts_with(" ")) {
       const size_t colon = line.find(": ");
-      words.push_back({.word = line.substr(0, colon), .term = line.substr(colon + 2)});
+      if (colon == 0 || colon == std::string::npos || colon + 2 == line.size())
+        refuse(line, "expected 'word: term'");
+      else
+        words.push_back({.word = line.substr(0, colon), .term = line.substr(colon + 2)});
+      list = nullptr;
       continue;
     }
     std::istringstream items(line);
     for (std::string item; items >> item;) {
-      RetiredWord& last = words.back();
-      if (item == "files:")
-        list = &last.files;
-      else if (item == "names:")
-        list = &last.names;
-      else if (item == "fine:")
-        list = &last.fine;
-      else
-        list->insert(item);
+      if (const NameList begun = list_called(item))
+        list = begun;
+      else if (item.ends_with(":"))
+        refuse(line, "expected files:, names: or fine:");
+      else if (list == nullptr || words.empty())
+        refuse(line, "expected a list's name before its items");
+      else if (!(words.back().*list).insert(item).second)
+        refuse(line, "expected each name once");
     }
   }
   return words;
+}
+
+std::vector<RetiredWord> read_retired_words() {
+  std::ifstream in(kGlossaryRoot / "tests/docs/retired_words.txt");
+  return read_retired_words(in, [](const std::string& line, const char* why) {
+    ADD_FAILURE() << "tests/docs/retired_words.txt: " << why << ", got '" << line << "'";
+  });
+}
+
+TEST(Glossary, ListsOfRetiredWordsAreRefusedWhereTheyAreMalformed) {
+  const auto faults = [](const std::string& text) {
+    std::istringstream in(text);
+    int count = 0;
+    read_retired_words(in, [&](const std::string&, const char*) { ++count; });
+    return count;
+  };
+  EXPECT_EQ(faults("# a remark\ncrew: barrier\n  files: crew\n    more\n  fine: a_crew\nmail: p2p\n"), 0);
+  EXPECT_EQ(faults("  files: crew\n"), 1);                                    // of no word
+  EXPECT_EQ(faults("crew: barrier\n  crew\n"), 1);                            // in no list
+  EXPECT_EQ(faults("crew: barrier\n  files: crew\nmail: p2p\n  mail\n"), 1);  // in the list of another word
+  EXPECT_EQ(faults("crew: barrier\n  file: crew\n"), 2);
+  EXPECT_EQ(faults("crew\n"), 1);
+  EXPECT_EQ(faults("crew: \n"), 1);
+  EXPECT_EQ(faults("\n"), 1);
+  EXPECT_EQ(faults("crew: barrier\n  files: crew crew\n"), 1);
 }
 
 /// "PiecewiseModel" as "_piecewise_model_".
@@ -154,13 +193,16 @@ std::string as_words(const std::string& name) {
   return words + '_';
 }
 
+bool has_word(const std::string& name, const RetiredWord& retired) {
+  return as_words(name).find('_' + retired.word + '_') != std::string::npos;
+}
+
 /// Those of `names` that have a word: all are listed, and all that are listed are there.
 void expect_listed(const RetiredWord& retired, const NameSet& names, const NameSet& listed,
                    const std::string& kind) {
   NameSet found;
   for (const std::string& name : names) {
-    if (as_words(name).find('_' + retired.word + '_') != std::string::npos && !retired.fine.contains(name))
-      found.insert(name);
+    if (has_word(name, retired) && !retired.fine.contains(name)) found.insert(name);
   }
   for (const std::string& name : found)
     EXPECT_TRUE(listed.contains(name)) << kind << " '" << name << "' has the word '" << retired.word
@@ -170,7 +212,8 @@ void expect_listed(const RetiredWord& retired, const NameSet& names, const NameS
                                       << "' any more: take it out of tests/docs/retired_words.txt";
 }
 
-TEST(Glossary, NoFileIsNamedByARetiredWord) {
+/// Names of the files of ulp/ and cli/, without their endings.
+NameSet file_names() {
   NameSet stems;
   for (const char* folder : {"ulp", "cli"}) {
     for (const auto& entry : fs::recursive_directory_iterator(kGlossaryRoot / folder)) {
@@ -178,6 +221,11 @@ TEST(Glossary, NoFileIsNamedByARetiredWord) {
       if (extension == ".h" || extension == ".cpp") stems.insert(entry.path().stem());
     }
   }
+  return stems;
+}
+
+TEST(Glossary, NoFileIsNamedByARetiredWord) {
+  const NameSet stems = file_names();
   ASSERT_GT(stems.size(), 500u);
   const auto words = read_retired_words();
   ASSERT_GT(words.size(), 50u);
@@ -219,14 +267,28 @@ void add_declared_names(const fs::path& header, NameSet& names) {
       names.insert((*at)[1]);
 }
 
-TEST(Glossary, NoPublicNameHasARetiredWord) {
+NameSet public_names() {
   NameSet names;
-  const auto headers = public_headers();
-  ASSERT_GT(headers.size(), 100u);
-  for (const fs::path& header : headers) add_declared_names(header, names);
+  for (const fs::path& header : public_headers()) add_declared_names(header, names);
+  return names;
+}
+
+TEST(Glossary, NoPublicNameHasARetiredWord) {
+  ASSERT_GT(public_headers().size(), 100u);
+  const NameSet names = public_names();
   ASSERT_GT(names.size(), 1000u);
   for (const RetiredWord& retired : read_retired_words())
     expect_listed(retired, names, retired.names, "public name");
+}
+
+TEST(Glossary, EachFineNameIsThereAndHasTheWord) {
+  NameSet all = file_names();
+  all.merge(public_names());
+  for (const RetiredWord& retired : read_retired_words())
+    for (const std::string& name : retired.fine)
+      EXPECT_TRUE(all.contains(name) && has_word(name, retired))
+          << "no file and no public name '" << name << "' has the word '" << retired.word
+          << "' any more: take it out of tests/docs/retired_words.txt";
 }
 
 /// A comment whose first words are "What", "The same" or "Of" leaves its subject to the reader. The number that are left only
