@@ -12,6 +12,7 @@
 #include "pt2_archive.h"
 #include "temporary_folder.h"
 #include "ulp/exchange/export_pt2.h"
+#include "ulp/exchange/import_pt2.h"
 #include "ulp/exchange/pt2/tensor_names.h"
 
 namespace ulp::test {
@@ -120,6 +121,37 @@ TEST(ExportPt2Names, EveryTensorIsThereUnderItsNewName) {
     std::memcpy(&value, bytes.data(), sizeof(value));
     EXPECT_EQ(value, module->graph().find_attribute(name)->tensor[0].item<float>()) << name;
   }
+}
+
+/// The old names are not in the archive.
+TEST(ExportPt2Names, ChangedNamesComeBackAsTheyWereWritten) {
+  torch::manual_seed(40);
+  auto net = std::make_shared<FunctionNet>();
+  const auto first = net->register_module("class", torch::nn::Linear(3, 4));
+  const auto second = net->register_module("a", torch::nn::Linear(4, 3));
+  const at::Tensor scale = net->register_parameter("a", torch::randn({3}));
+  const at::Tensor shift = net->register_buffer("forward", torch::randn({3}));
+  net->body = [=](const at::Tensor& x) { return second->forward(first->forward(x)) * scale + shift; };
+  const auto module = captured_net(net, torch::randn({2, 3}));
+  const auto back = exchange::import_pt2(exchange::export_pt2(*module), "model.pt2");
+  const std::map<std::string, std::string> expected = {
+      {"class.weight", "class_.weight"}, {"class.bias", "class_.bias"}, {"a", "a_1"},
+      {"a.weight", "a.weight"},          {"a.bias", "a.bias"},          {"forward", "forward_"}};
+  std::set<std::string> written;
+  for (const auto& [name, changed] : expected) {
+    written.insert(changed);
+    const graph::Attribute *before = module->graph().find_attribute(name),
+                           *after = back->graph().find_attribute(changed);
+    ASSERT_TRUE(before != nullptr && after != nullptr) << name;
+    EXPECT_TRUE(torch::equal(before->tensor, after->tensor)) << name;
+    EXPECT_EQ(before->kind, after->kind) << name;
+  }
+  std::set<std::string> found;
+  for (const auto& item : back->named_parameters()) found.insert(item.key());
+  for (const auto& item : back->named_buffers()) found.insert(item.key());
+  EXPECT_EQ(found, written);
+  const at::Tensor x = torch::randn({5, 3});
+  EXPECT_TRUE(torch::equal(back->forward(x), net->forward(x)));
 }
 
 }  // namespace ulp::test
