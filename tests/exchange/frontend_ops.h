@@ -26,7 +26,7 @@ struct FrontendOp {
   FrontendCall (*draw)(Draw& dice);
   /// What cannot have it, of "engine onnx tflite coreml pt2": in no draw.
   const char* none = "";
-  /// The same where some draws have options that cannot be had.
+  /// The same where some draws have options that cannot be had: at most half of them, and at least one.
   const char* some = "";
   /// What is tried with finite numbers alone: where docs/exchange.md says that others differ.
   const char* finite = "";
