@@ -1,13 +1,18 @@
-// Loops that users write: cells of recurrent layers, and results written into tensors made before. Files read
-// back give the graph's numbers, archives its bits.
+// Loops that users write: cells of recurrent layers, and results written into tensors made before. Files of every kind
+// give the module's numbers, archives its bits.
 #include <torch/torch.h>
 
 #include <string>
 #include <vector>
 
 #include "captured_function.h"
+#include "coreml_run.h"
+#include "temporary_folder.h"
+#include "tflite_run.h"
+#include "ulp/exchange/export_coreml.h"
 #include "ulp/exchange/export_onnx.h"
 #include "ulp/exchange/export_pt2.h"
+#include "ulp/exchange/export_tflite.h"
 #include "ulp/exchange/import_onnx.h"
 #include "ulp/exchange/import_pt2.h"
 
@@ -43,6 +48,17 @@ struct LoopNet : torch::nn::Module {
   }
 };
 
+at::Tensor by_tflite_loop(graph::GraphModule& module, const at::Tensor& x) {
+  const auto file = read_tflite(exchange::export_tflite(module, {.batch = x.size(0)}));
+  return TfliteRun(*file).run({x}).at(0);
+}
+
+at::Tensor by_coreml_loop(graph::GraphModule& module, const at::Tensor& x) {
+  const TemporaryFolder folder;
+  exchange::export_coreml(module, folder / "m.mlpackage", {.batch = x.size(0)});
+  return MilRun(read_coreml(folder / "m.mlpackage")).run(x);
+}
+
 void expect_loops(const std::string& name, const std::shared_ptr<torch::nn::Module>& layer,
                   const LoopStep& step) {
   const torch::NoGradGuard no_grad;
@@ -54,8 +70,7 @@ void expect_loops(const std::string& name, const std::shared_ptr<torch::nn::Modu
     net->how = how;
     const auto module = capture(net, {torch::randn({2, kLoopSteps, 3})});
     module->eval();
-    const bool writes = how < 4;
-    const auto onnx = writes ? module : exchange::import_onnx(exchange::export_onnx(*module), "model.onnx");
+    const auto onnx = exchange::import_onnx(exchange::export_onnx(*module), "model.onnx");
     const auto pt2 = exchange::import_pt2(exchange::export_pt2(*module), "model.pt2");
     for (const int64_t batch : {1, 2, 5}) {
       const at::Tensor x = torch::randn({batch, kLoopSteps, 3}), want = net->forward(x);
@@ -63,6 +78,9 @@ void expect_loops(const std::string& name, const std::shared_ptr<torch::nn::Modu
       EXPECT_TRUE(torch::equal(pt2->forward(x), want));
       EXPECT_LE(relative_difference(want, onnx->forward(x)), 1e-5);
     }
+    const at::Tensor x = torch::randn({3, kLoopSteps, 3}), want = net->forward(x);
+    EXPECT_LE(relative_difference(want, by_tflite_loop(*module, x)), 1e-5);
+    EXPECT_LE(relative_difference(want, by_coreml_loop(*module, x)), 1e-5);
   }
 }
 

@@ -29,7 +29,8 @@ class TfliteRun {
     for (size_t i = 0; i < file_.tensors.size(); ++i) values_[i] = stored(file_.tensors[i]);
     for (size_t i = 0; i < inputs.size(); ++i) value(file_.inputs.at(i)) = inputs[i];
     for (const TfliteOperator& op : file_.operators) {
-      const std::vector<at::Tensor> made = op.code == kTopK ? top(op) : std::vector{compute(op)};
+      const std::vector<at::Tensor> made =
+          op.code == kTopK ? top(op) : std::vector{activated(op, compute(op))};
       for (size_t i = 0; i < op.outputs.size(); ++i) keep(op, i, made.at(i));
     }
     std::vector<at::Tensor> results;
@@ -113,6 +114,38 @@ class TfliteRun {
       throw std::runtime_error("operator " + std::to_string(op.code) + " makes another type than '" +
                                said.name + "' has");
     value(op.outputs[i]) = made.contiguous();
+  }
+
+  /// The field of an operator's options that names the function of its result; -1: it has none.
+  static int activation_field(int code) {
+    constexpr int kSub = 41, kDiv = 42;
+    switch (code) {
+      case kAdd:
+      case kSub:
+      case kMul:
+      case kDiv:
+      case kFullyConnected:
+        return 0;
+      case kConv:
+        return 3;
+      case kConv3d:
+        return 4;
+      case kAveragePool:
+      case kMaxPool:
+        return 5;
+      default:
+        return -1;
+    }
+  }
+  /// The result with that function, of numbers.
+  static at::Tensor activated(const TfliteOperator& op, const at::Tensor& made) {
+    const int field = activation_field(op.code), function = field < 0 ? 0 : op.options.get<int8_t>(field);
+    if (function == 0) return made;
+    if (made.scalar_type() != at::kFloat) throw std::runtime_error("no rule for a function of codes");
+    if (function == 1) return made.relu();
+    if (function == 2) return made.clamp(-1, 1);
+    if (function == 3) return made.clamp(0, 6);
+    throw std::runtime_error("no rule for activation " + std::to_string(function));
   }
 
   at::Tensor& value(int32_t i) { return values_.at(static_cast<size_t>(i)); }
@@ -327,12 +360,10 @@ class TfliteRun {
 
   at::Tensor volume(const TfliteOperator& op) {
     const auto number = [&](int field) { return static_cast<int64_t>(op.options.get<int32_t>(field, 1)); };
-    const at::Tensor made =
-        torch::conv3d(in(op, 0).permute({0, 4, 1, 2, 3}), in(op, 1).permute({4, 3, 0, 1, 2}), in(op, 2),
-                      {number(1), number(3), number(2)}, at::IntArrayRef{0, 0, 0},
-                      {number(5), number(7), number(6)})
-            .permute({0, 2, 3, 4, 1});
-    return op.options.get<int8_t>(4) == 1 ? made.relu() : made;
+    return torch::conv3d(in(op, 0).permute({0, 4, 1, 2, 3}), in(op, 1).permute({4, 3, 0, 1, 2}), in(op, 2),
+                         {number(1), number(3), number(2)}, at::IntArrayRef{0, 0, 0},
+                         {number(5), number(7), number(6)})
+        .permute({0, 2, 3, 4, 1});
   }
 
   static at::Tensor sliced(at::Tensor x, const Ints& begin, const Ints& size) {
@@ -422,10 +453,9 @@ class TfliteRun {
     const Ints dilation = {op.options.get<int32_t>(5, 1), op.options.get<int32_t>(4, 1)};
     const Ints reach = {(weight.size(1) - 1) * dilation[0] + 1, (weight.size(2) - 1) * dilation[1] + 1};
     const at::Tensor x = with_padding(in(op, 0), op.options.get<int8_t>(0) == 0, reach, stride, 0);
-    const at::Tensor made = torch::conv2d(x.permute({0, 3, 1, 2}), weight.permute({0, 3, 1, 2}), in(op, 2),
-                                          stride, torch::IntArrayRef{0, 0}, dilation)
-                                .permute({0, 2, 3, 1});
-    return op.options.get<int8_t>(3) == 1 ? made.relu() : made;
+    return torch::conv2d(x.permute({0, 3, 1, 2}), weight.permute({0, 3, 1, 2}), in(op, 2), stride,
+                         torch::IntArrayRef{0, 0}, dilation)
+        .permute({0, 2, 3, 1});
   }
 
   at::Tensor pooled(const TfliteOperator& op) {
