@@ -61,20 +61,16 @@ Value* add_scores(Graph& graph, Node* attention) {
   return call("aten::add.Tensor", {scores, mask.value});
 }
 
-bool is_one_of(const Node& node, std::initializer_list<const char*> ops) {
-  return std::ranges::any_of(ops, [&](const char* op) { return node.is(op); });
-}
-
 bool is_product(const Node& node) {
-  return is_one_of(node, {"aten::matmul", "aten::bmm", "aten::baddbmm", "aten::einsum"});
+  return graph::is_any(node, {"aten::matmul", "aten::bmm", "aten::baddbmm", "aten::einsum"});
 }
 
 /// What may stand between the product and the softmax: scales, masks, other types and forms.
 bool passes_scores(const Node& node) {
-  return is_one_of(node, {"aten::div", "aten::div_", "aten::mul", "aten::mul_", "aten::add", "aten::add_",
-                          "aten::sub", "aten::sub_", "aten::masked_fill", "aten::masked_fill_", "aten::where",
-                          "aten::clamp", "aten::clamp_min", "aten::maximum", "aten::view", "aten::reshape",
-                          "aten::contiguous", "aten::to", "aten::type_as"});
+  return graph::is_any(node, {"aten::div", "aten::div_", "aten::mul", "aten::mul_", "aten::add", "aten::add_",
+                              "aten::sub", "aten::sub_", "aten::masked_fill", "aten::masked_fill_",
+                              "aten::where", "aten::clamp", "aten::clamp_min", "aten::maximum", "aten::view",
+                              "aten::reshape", "aten::contiguous", "aten::to", "aten::type_as"});
 }
 
 /// Adds the products that a value is made of by such calls, whichever argument they come by.
@@ -103,7 +99,7 @@ Node* product_before(const Graph& graph, Value* weights) {
     Node* next = nullptr;
     for (Node* user : users) {
       if (is_product(*user)) return user;
-      if (is_one_of(*user, {"aten::dropout", "aten::dropout_", "aten::to", "aten::view"})) next = user;
+      if (graph::is_any(*user, {"aten::dropout", "aten::dropout_", "aten::to", "aten::view"})) next = user;
     }
     if (next == nullptr) return nullptr;
     weights = next->output();
@@ -138,7 +134,7 @@ Value* of_written_out(Graph& graph, Node* softmax, AttentionRole role, const std
     if (product != nullptr && !product->is("aten::einsum")) return product->args.at(1).value;
   } else {
     Node* product = product_behind(scores);
-    if (product != nullptr && is_one_of(*product, {"aten::matmul", "aten::bmm"})) {
+    if (product != nullptr && graph::is_any(*product, {"aten::matmul", "aten::bmm"})) {
       if (role == AttentionRole::queries) return product->args.at(0).value;
       return transposed(graph, product->args.at(1).value, product);
     }
@@ -154,7 +150,7 @@ Value* find_attention(Graph& graph, const std::vector<Node*>& calls, AttentionRo
   std::vector<Node*> fused, softmaxes;
   for (Node* call : calls) {
     if (call->is("aten::scaled_dot_product_attention")) fused.push_back(call);
-    if (is_one_of(*call, {"aten::softmax", "aten::_softmax"})) softmaxes.push_back(call);
+    if (graph::is_any(*call, {"aten::softmax", "aten::_softmax"})) softmaxes.push_back(call);
   }
   if (fused.size() + softmaxes.size() != 1) {
     fail(kFindPlaceWhere, "expected one attention in '", place, "', got ", fused.size() + softmaxes.size());

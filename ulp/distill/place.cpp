@@ -109,9 +109,8 @@ bool is_view(const Node& node) {
 
 /// The products and sums over positions that attentions are made of.
 bool mixes(const Node& node) {
-  constexpr const char* kOps[] = {"aten::matmul", "aten::bmm",     "aten::baddbmm",
-                                  "aten::einsum", "aten::softmax", "aten::scaled_dot_product_attention"};
-  return std::ranges::any_of(kOps, [&](const char* op) { return node.is(op); });
+  return graph::is_any(node, {"aten::matmul", "aten::bmm", "aten::baddbmm", "aten::einsum", "aten::softmax",
+                              "aten::scaled_dot_product_attention"});
 }
 
 /// A call whose result has the sizes of what it reads first, such as an activation.

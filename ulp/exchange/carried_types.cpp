@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ulp/exchange/arguments.h"
+#include "ulp/graph/passes/pattern.h"
 
 namespace ulp::exchange {
 
@@ -28,8 +29,7 @@ constexpr std::array<std::string_view, 11> kPlaces = {
 constexpr std::array<std::string_view, 3> kChoosing = {"condition", "mask", "index"};
 
 at::ScalarType computed_type(const Node& node) {
-  const bool places = std::ranges::any_of(kPlaces, [&](std::string_view op) { return node.is(op); });
-  return type_of(places ? *value_arg(node, "self") : *node.output());
+  return type_of(graph::is_any(node, kPlaces) ? *value_arg(node, "self") : *node.output());
 }
 
 const PeerTypes* row_of(const Node& node, std::span<const PeerTypes> table) {

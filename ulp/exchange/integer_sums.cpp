@@ -2,13 +2,13 @@
 
 #include <torch/types.h>
 
-#include <algorithm>
 #include <limits>
 #include <string_view>
 
 #include "ulp/base/error.h"
 #include "ulp/exchange/arguments.h"
 #include "ulp/graph/describe.h"
+#include "ulp/graph/passes/pattern.h"
 
 namespace ulp::exchange {
 
@@ -31,7 +31,7 @@ bool keeps_codes(const Node& node) {
       "aten::split",      "aten::relu",       "aten::relu6",         "aten::max_pool1d",
       "aten::max_pool2d", "aten::max_pool3d", "aten::pixel_shuffle", "aten::channel_shuffle",
       "aten::contiguous", "aten::clone",      "aten::dropout",       "aten::upsample_nearest2d"};
-  return std::ranges::any_of(kOps, [&](std::string_view op) { return node.is(op); });
+  return graph::is_any(node, kOps);
 }
 
 /// Numbers that were made of codes which are computed.

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "ulp/exchange/seen_values.h"
+#include "ulp/graph/passes/pattern.h"
 #include "ulp/graph/smallest_inputs.h"
 
 namespace ulp::exchange {
@@ -27,7 +28,7 @@ bool is_weight_in_codes(const Node& node) {
 bool reads_sizes(const Node& node) {
   constexpr std::string_view kOps[] = {"aten::zeros_like", "aten::ones_like", "aten::full_like",
                                        "aten::new_zeros",  "aten::new_ones",  "aten::new_full"};
-  return std::ranges::any_of(kOps, [&](std::string_view op) { return node.is(op); });
+  return graph::is_any(node, kOps);
 }
 
 /// Whether an argument follows a size that stays free.

@@ -21,12 +21,6 @@ using graph::Value;
 
 namespace {
 
-template <size_t N>
-bool is_any(const Node& node, const std::array<std::string_view, N>& ops) {
-  return node.kind() == Node::Kind::call &&
-         std::ranges::any_of(ops, [&](std::string_view op) { return node.is(op); });
-}
-
 /// Functions of one number, whatever their shape.
 constexpr std::array<std::string_view, 24> kUnary = {
     "aten::relu",        "aten::relu6", "aten::hardtanh",   "aten::clamp",       "aten::clamp_min",

@@ -18,9 +18,8 @@ namespace {
 
 /// True for ops that compute element by element or over rows and gain nothing from narrow operands.
 bool computes_in_f32(const Node& node) {
-  static constexpr const char* kOps[] = {"aten::softmax", "aten::_softmax", "aten::mean", "aten::cat"};
-  const auto is = [&](const char* op) { return node.is(op); };
-  return is_pointwise(node) || is_move(node) || std::ranges::any_of(kOps, is) ||
+  return is_pointwise(node) || is_move(node) ||
+         is_any(node, {"aten::softmax", "aten::_softmax", "aten::mean", "aten::cat"}) ||
          std::ranges::any_of(reduce_lowerings(), [&](const Lowering& row) { return node.is(row.op); });
 }
 
@@ -32,10 +31,9 @@ bool takes_f32(Builder& builder, const Node* user) {
     return std::ranges::all_of(user->outputs(),
                                [&](const auto& made) { return read_as_f32(builder, made.get()); });
   }
-  static constexpr const char* kOps[] = {"aten::log_softmax", "aten::_log_softmax", "aten::cumsum",
-                                         "aten::lstm",        "aten::gru",          "ulp::lstm_dynamic",
-                                         "ulp::gru_dynamic",  "ulp::linear_dynamic"};
-  return makes_bits(*user) || std::ranges::any_of(kOps, [&](const char* op) { return user->is(op); });
+  return makes_bits(*user) ||
+         is_any(*user, {"aten::log_softmax", "aten::_log_softmax", "aten::cumsum", "aten::lstm", "aten::gru",
+                        "ulp::lstm_dynamic", "ulp::gru_dynamic", "ulp::linear_dynamic"});
 }
 
 }  // namespace

@@ -25,12 +25,12 @@ namespace {
 /// True for an argument of which a call reads the sizes and the type and nothing else.
 bool reads_sizes_only(const Node& node, size_t argument) {
   if (argument == 0) {
-    return lowering::is_any(node, {"aten::empty_like", "aten::zeros_like", "aten::ones_like",
-                                   "aten::full_like", "aten::new_empty", "aten::new_zeros", "aten::new_ones",
-                                   "aten::new_full", "aten::fill", "aten::zero"});
+    return graph::is_any(node, {"aten::empty_like", "aten::zeros_like", "aten::ones_like", "aten::full_like",
+                                "aten::new_empty", "aten::new_zeros", "aten::new_ones", "aten::new_full",
+                                "aten::fill", "aten::zero"});
   }
   return argument == 1 &&
-         lowering::is_any(node, {"aten::expand_as", "aten::view_as", "aten::reshape_as", "aten::type_as"});
+         graph::is_any(node, {"aten::expand_as", "aten::view_as", "aten::reshape_as", "aten::type_as"});
 }
 
 /// What a call writes into all of its result, where it is one number.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <limits>
 #include <sstream>
 
@@ -166,10 +167,6 @@ bool is_reshape(const Node& node) {
 }
 
 }  // namespace
-
-bool is_any(const Node& node, std::initializer_list<const char*> ops) {
-  return std::ranges::any_of(ops, [&](const char* op) { return node.is(op); });
-}
 
 bool same_sizes(const Value& a, const Value& b) {
   return a.meta && b.meta && a.meta->sizes == b.meta->sizes;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,6 +9,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/graph/graph.h"
+#include "ulp/graph/passes/pattern.h"
 #include "ulp/runtime/plan/plan.h"
 
 namespace ulp::lowering {
@@ -50,8 +50,6 @@ std::vector<int64_t> shape_of(const graph::Node& node, const graph::Value& value
 /// another.
 std::vector<int64_t> caller_shape_of(const graph::Node& node, const graph::Value& value);
 
-/// Whether a node is a call of one of these ops.
-bool is_any(const graph::Node& node, std::initializer_list<const char*> ops);
 /// Whether both values have known sizes, the same ones.
 bool same_sizes(const graph::Value& a, const graph::Value& b);
 

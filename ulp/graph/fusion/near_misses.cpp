@@ -1,19 +1,14 @@
 #include "ulp/graph/fusion/near_misses.h"
 
-#include <algorithm>
-#include <initializer_list>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "ulp/graph/describe.h"
 #include "ulp/graph/fusion/activation_of.h"
+#include "ulp/graph/passes/pattern.h"
 
 namespace ulp::graph {
 namespace {
-
-bool is_any(const Node& node, std::initializer_list<const char*> ops) {
-  return std::any_of(ops.begin(), ops.end(), [&](const char* op) { return node.is(op); });
-}
 
 bool is_pool(const Node& node) {
   return is_any(node, {"aten::max_pool2d", "aten::avg_pool2d", "aten::adaptive_avg_pool2d", "aten::mean"});

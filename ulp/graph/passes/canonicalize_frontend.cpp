@@ -10,10 +10,6 @@
 namespace ulp::graph {
 namespace {
 
-bool is_any_of(const Node& node, std::initializer_list<const char*> ops) {
-  return std::ranges::any_of(ops, [&](const char* op) { return node.is(op); });
-}
-
 /// A constant of no dimensions, of the type of a result.
 Value* scalar_constant(Graph& graph, const Node& node, const c10::Scalar& number) {
   const std::string name = graph.unique_name(node.name() + ".number");
@@ -34,8 +30,8 @@ const char* replace_by_constant(Graph& graph, Node& node, const Argument& number
 /// Whether the call gives the same for a constant of no dimensions as for a filled tensor: its other operand is
 /// what the filled one is like, in sizes and type, also under autocast.
 bool spreads(const Node& reader, const Value* filled, const Value* like) {
-  if (!is_any_of(reader, {"aten::sub", "aten::div", "aten::mul", "aten::add", "aten::pow", "aten::maximum",
-                          "aten::minimum", "aten::atan2", "aten::fmod", "aten::remainder"}))
+  if (!is_any(reader, {"aten::sub", "aten::div", "aten::mul", "aten::add", "aten::pow", "aten::maximum",
+                       "aten::minimum", "aten::atan2", "aten::fmod", "aten::remainder"}))
     return false;
   if (reader.args.size() < 2 || !reader.args[0].is_value() || !reader.args[1].is_value()) return false;
   const Value* other = reader.args[reader.args[0].value == filled ? 1 : 0].value;
@@ -48,7 +44,7 @@ const char* from_fill(Graph& graph, Node& node) {
   if (node.target() != "aten::fill.Scalar" || !node.args[0].is_value() || !node.output()->meta)
     return nullptr;
   const Node& filled = *node.args[0].value->producer;
-  if (!is_any_of(filled, {"aten::empty_like", "aten::zeros_like", "aten::ones_like"})) return nullptr;
+  if (!is_any(filled, {"aten::empty_like", "aten::zeros_like", "aten::ones_like"})) return nullptr;
   const std::vector<Node*> readers = graph.users(node.output());
   const bool all = std::ranges::all_of(readers, [&](const Node* one) {
     return one->kind() == Node::Kind::call && spreads(*one, node.output(), filled.args[0].value);

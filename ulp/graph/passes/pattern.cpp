@@ -4,6 +4,14 @@
 
 namespace ulp::graph {
 
+bool is_any(const Node& node, std::span<const std::string_view> ops) {
+  return std::ranges::any_of(ops, [&](std::string_view op) { return node.is(op); });
+}
+
+bool is_any(const Node& node, std::initializer_list<std::string_view> ops) {
+  return is_any(node, std::span(ops.begin(), ops.size()));
+}
+
 Node* sole_user(const Graph& graph, const Node& node) {
   if (node.outputs().size() != 1) return nullptr;
   std::vector<Node*> readers = graph.users(node.output());

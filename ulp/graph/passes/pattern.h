@@ -1,14 +1,21 @@
 // Small questions that passes ask about nodes and their arguments.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ulp/graph/describe.h"
 #include "ulp/graph/graph.h"
 
 namespace ulp::graph {
+
+/// Whether the node is a call of one of these ops, each named with or without its overload.
+bool is_any(const Node& node, std::span<const std::string_view> ops);
+bool is_any(const Node& node, std::initializer_list<std::string_view> ops);
 
 /// The only reader of the node's only output, or null. A value that is returned counts as read by the output.
 Node* sole_user(const Graph& graph, const Node& node);

@@ -33,11 +33,8 @@ int freeze_flags(std::vector<Argument>& args) {
 }
 
 bool is_dropout(const Node& node) {
-  for (const char* op :
-       {"aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout"}) {
-    if (node.is(op)) return true;
-  }
-  return false;
+  return is_any(
+      node, {"aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout"});
 }
 
 /// Results of operators that make new tensors are dense; views may not be.

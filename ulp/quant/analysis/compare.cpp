@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/passes/pattern.h"
 #include "ulp/quant/static/inference_form.h"
 
 namespace ulp::quant {
@@ -17,10 +18,7 @@ using graph::Node;
 using graph::Value;
 
 bool only_reshapes(const Node& node) {
-  for (const char* op : {"aten::flatten", "aten::view", "aten::reshape"}) {
-    if (node.is(op)) return true;
-  }
-  return false;
+  return is_any(node, {"aten::flatten", "aten::view", "aten::reshape"});
 }
 
 /// Floating-point activations that stand for something of the model; our own nodes are none.

@@ -22,11 +22,8 @@ using graph::Node;
 using graph::Value;
 
 bool passes_clamps(const Node& node) {
-  for (const char* op : {"aten::max_pool1d", "aten::max_pool2d", "aten::flatten", "aten::view",
-                         "aten::reshape", "aten::contiguous", "aten::dropout"}) {
-    if (node.is(op)) return true;
-  }
-  return false;
+  return is_any(node, {"aten::max_pool1d", "aten::max_pool2d", "aten::flatten", "aten::view", "aten::reshape",
+                       "aten::contiguous", "aten::dropout"});
 }
 
 Argument ints(std::vector<int64_t> values) {

@@ -27,13 +27,10 @@ std::string module_name(const char* prefix, std::string name) {
 
 // A value that is on the grid of its input's parameters already, whatever the op.
 bool stays_on_grid(const Node& node) {
-  for (const char* op :
-       {"aten::max_pool1d", "aten::max_pool2d", "aten::flatten", "aten::view", "aten::reshape",
-        "aten::channel_shuffle", "aten::chunk", "aten::split", "aten::split_with_sizes", "aten::slice",
-        "aten::narrow", "aten::upsample_nearest2d", "ulp::depth_to_space"}) {
-    if (node.is(op)) return true;
-  }
-  return graph::activation_of(node) == Activation::relu;
+  return is_any(node, {"aten::max_pool1d", "aten::max_pool2d", "aten::flatten", "aten::view", "aten::reshape",
+                       "aten::channel_shuffle", "aten::chunk", "aten::split", "aten::split_with_sizes",
+                       "aten::slice", "aten::narrow", "aten::upsample_nearest2d", "ulp::depth_to_space"}) ||
+         graph::activation_of(node) == Activation::relu;
 }
 
 // Puts quantizers into a graph that trains, at the places that its inference form has.

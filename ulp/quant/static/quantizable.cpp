@@ -2,9 +2,6 @@
 
 #include <torch/types.h>
 
-#include <algorithm>
-#include <initializer_list>
-
 #include "ulp/graph/fusion/activation_of.h"
 #include "ulp/graph/fusion/chain.h"
 #include "ulp/graph/passes/pattern.h"
@@ -14,14 +11,6 @@ namespace ulp::quant {
 using graph::Argument;
 using graph::Graph;
 using graph::Node;
-
-namespace {
-
-bool is_any(const Node& node, std::initializer_list<const char*> ops) {
-  return std::any_of(ops.begin(), ops.end(), [&](const char* op) { return node.is(op); });
-}
-
-}  // namespace
 
 bool has_weight(const Node& node) {
   return is_any(node, {"aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::linear"});
