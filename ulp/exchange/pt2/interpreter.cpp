@@ -16,6 +16,7 @@
 #include "ulp/exchange/pt2/where.h"
 #include "ulp/graph/capture/data_sizes.h"
 #include "ulp/graph/capture/schema.h"
+#include "ulp/graph/passes/pattern.h"
 #include "ulp/graph/trusted_arguments.h"
 #include "ulp/io/graph_operators.h"
 
@@ -85,11 +86,10 @@ bool is_literal_number(const ProgramArgument& argument) {
 
 /// Memory that nobody has written holds zeros: as the program writes it before it reads it, any numbers will do.
 Target with_numbers(Target target, const ProgramNode& node) {
-  if (target.name == "aten::empty_like" && target.overload.empty()) return {"aten::zeros_like", ""};
-  if (target.name == "aten::new_empty" && target.overload.empty()) return {"aten::new_zeros", ""};
-  const bool plain = target.overload == "memory_format" && find(node, "memory_format") == nullptr;
-  if (target.name == "aten::empty" && plain) return {"aten::zeros", ""};
-  return target;
+  const char* zeros = graph::zeros_in_place_of(target.text());
+  const bool has_format = target.name == "aten::empty" && find(node, "memory_format") != nullptr;
+  if (zeros == nullptr || has_format) return target;
+  return {zeros, ""};
 }
 
 /// The operator. Python writes x + 1 as add.Tensor; C++ calls add.Scalar, with the same bits.

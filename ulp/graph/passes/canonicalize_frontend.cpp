@@ -64,18 +64,12 @@ const char* from_zero(Graph& graph, Node& node) {
 
 /// What nobody has written may hold any numbers.
 const char* from_empty(Graph& graph, Node& node) {
-  static constexpr std::array<std::array<const char*, 2>, 3> kForms = {
-      {{"aten::empty_like", "aten::zeros_like"},
-       {"aten::new_empty", "aten::new_zeros"},
-       {"aten::empty.memory_format", "aten::zeros"}}};
-  for (const auto& [empty, zeros] : kForms) {
-    if (node.target() != empty) continue;
-    std::vector<Argument> args = node.args;
-    if (node.is("aten::empty")) args.pop_back();  // the memory format
-    graph.retarget(&node, zeros, std::move(args));
-    return zeros;
-  }
-  return nullptr;
+  const char* zeros = zeros_in_place_of(node.target());
+  if (zeros == nullptr) return nullptr;
+  std::vector<Argument> args = node.args;
+  if (node.is("aten::empty")) args.pop_back();  // the memory format
+  graph.retarget(&node, zeros, std::move(args));
+  return zeros;
 }
 
 const char* from_pad(Graph& graph, Node& node) {

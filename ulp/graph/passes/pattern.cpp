@@ -12,6 +12,13 @@ bool is_any(const Node& node, std::initializer_list<std::string_view> ops) {
   return is_any(node, std::span(ops.begin(), ops.size()));
 }
 
+const char* zeros_in_place_of(std::string_view target) {
+  if (target == "aten::empty_like") return "aten::zeros_like";
+  if (target == "aten::new_empty") return "aten::new_zeros";
+  if (target == "aten::empty.memory_format") return "aten::zeros";
+  return nullptr;
+}
+
 Node* sole_user(const Graph& graph, const Node& node) {
   if (node.outputs().size() != 1) return nullptr;
   std::vector<Node*> readers = graph.users(node.output());
