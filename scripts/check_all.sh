@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 OLD_TORCH=2.11.0
 # Name, what it is, and the environment of the tests.
 SETTINGS=(
-  "as-it-is|the machine as it is|"
+  "as-it-is|the machine as it is, each call of the tool a start of the program|ULP_TEST_SERVER=off"
   "default|LibTorch without vector instructions|ATEN_CPU_CAPABILITY=default"
   "avx2|AVX2 in LibTorch, oneDNN and ulp|ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 ULP_ISA=avx2"
   "portable|SSE4.1 in oneDNN, plain C++ elsewhere|ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 ULP_ISA=portable"

@@ -275,7 +275,7 @@ void check_killed_run(const std::string& flags) {
 void check_often_killed_run(const std::string& flags) {
   const Workshop shop;
   shop.make_data("data", 128, 32);
-  const std::string run = std::string(kTrain) + "--batch 8 --max-steps 200 --clip 1 " + flags;
+  const std::string run = std::string(kTrain) + "--batch 8 --max-steps 100 --clip 1 " + flags;
   ASSERT_EQ(shop.ulp("launch -n 2 ulp " + run + "--checkpoint other.ckpt --out whole.safetensors").code, 0);
   write_worker(shop, run + "--checkpoint run.ckpt --checkpoint-every 1 --resume --out resumed.safetensors");
   for (const int pause : {0, 1, 5, 23, 40, 77}) {
