@@ -1,5 +1,7 @@
 #include "ulp/runtime/engine/context.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -9,6 +11,7 @@
 #include "ulp/runtime/engine/model.h"
 #include "ulp/runtime/engine/one_call.h"
 #include "ulp/runtime/engine/thread_pool.h"
+#include "ulp/runtime/engine/worker_choice.h"
 #include "ulp/runtime/ops/block.h"
 
 namespace ulp::runtime {
@@ -52,6 +55,13 @@ size_t free_index(const std::vector<FreeDimension>& free, const std::string& nam
        known.empty() ? "which has none" : "which has " + known, ", got '", name, "'");
 }
 
+/// Used by all threads of the process.
+double processor_seconds() {
+  timespec used{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
 }  // namespace
 
 struct Context::State {
@@ -67,6 +77,8 @@ struct Context::State {
   Block block;
   std::unique_ptr<ThreadPool> pool;
   const Parallel* parallel = nullptr;
+  WorkerChoice choice{1};
+  int64_t chosen_batch = 0;  ///< of the runs that `choice` has seen
   std::atomic_flag busy = ATOMIC_FLAG_INIT;
 
   State(std::shared_ptr<const Model> shared, const ContextOptions& options)
@@ -80,7 +92,31 @@ struct Context::State {
     pool = std::make_unique<ThreadPool>(options.threads,
                                         options.own_threads ? PoolThreads::own : PoolThreads::shared);
     parallel = pool.get();
+    choice = WorkerChoice(pool->workers(), processor_seconds);
   }
+
+  /// Measures a run, for the choice of the threads of those that follow. Runs that continue each other take
+  /// longer and longer, and have all threads.
+  class Timed {
+   public:
+    Timed(State& state, int64_t batch)
+        : state_(state.pool && state.pool->workers() > 1 && state.sized->rows == 0 ? &state : nullptr) {
+      if (state_ == nullptr) return;
+      if (batch != state_->chosen_batch) state_->choice.forget();
+      state_->chosen_batch = batch;
+      state_->pool->limit(state_->choice.workers());
+      start_ = std::chrono::steady_clock::now();
+    }
+    /// After a run to its end.
+    void done() {
+      if (state_ != nullptr)
+        state_->choice.ran(std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
+    }
+
+   private:
+    State* state_;
+    std::chrono::steady_clock::time_point start_;
+  };
 
   /// The caller counts as one that computes until its end.
   class Running {
@@ -232,6 +268,7 @@ void Context::set_sizes(const std::map<std::string, int64_t>& wanted) {
   own.sized = own.model->at(sizes);
   own.sizes = std::move(sizes);
   own.planned_batch = 0;
+  own.chosen_batch = 0;
 }
 
 int64_t Context::size(const std::string& name) const {
@@ -276,6 +313,7 @@ void Context::run(int64_t batch, std::span<const void* const> inputs, std::span<
   own.plan_kept(batch);
   own.plan_batch(batch);
   const State::Running running(own);
+  State::Timed timed(own, batch);
   FaultSlot faults;
   if (own.slices(batch)) {
     own.run_slices(batch, inputs, outputs, faults);
@@ -283,6 +321,7 @@ void Context::run(int64_t batch, std::span<const void* const> inputs, std::span<
     own.program().run({own.block.data(), batch}, {inputs, outputs, 0, batch, &faults, own.kept_rows()},
                       *own.parallel);
   }
+  timed.done();
   own.program().check_faults(faults);
   own.position += own.sized->rows;
 }
@@ -297,6 +336,7 @@ std::vector<StepProfile> Context::profile(int64_t batch, std::span<const void* c
   own.plan_kept(batch);
   own.grow(program.region_bytes(batch, own.parallel->workers()), batch);
   const State::Running running(own);
+  if (own.pool) own.pool->limit(own.pool->workers());
   std::vector<StepProfile> profile;
   FaultSlot faults;
   for (size_t step = 0; step < program.steps(); ++step) {

@@ -26,7 +26,10 @@ void call_piece_hook() {
 }
 
 PoolJob::PoolJob(int workers)
-    : places(static_cast<size_t>(workers)), workers_(workers), shares_(static_cast<size_t>(workers)) {}
+    : places(static_cast<size_t>(workers)),
+      most_helpers(workers - 1),
+      workers_(workers),
+      shares_(static_cast<size_t>(workers)) {}
 
 bool PoolJob::has_pieces() const {
   return std::ranges::any_of(shares_, [](const PoolShare& share) { return !share.empty(); });

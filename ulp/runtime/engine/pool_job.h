@@ -75,6 +75,8 @@ class PoolJob {
 
   std::vector<bool> places;      ///< of each worker, whether a thread holds it
   std::atomic<int> helpers = 0;  ///< threads that hold one, without the caller
+  /// Of the caller: how many may.
+  std::atomic<int> most_helpers;
 
  private:
   void do_piece(int64_t piece, int worker);

@@ -83,6 +83,10 @@ void ThreadPool::leave() const {
   state_->others->leave();
 }
 
+void ThreadPool::limit(int computing) const {
+  state_->job.most_helpers.store(computing - 1, std::memory_order_relaxed);
+}
+
 void ThreadPool::run(int64_t tasks, FunctionRef<void(int64_t, int)> task) const {
   State& state = *state_;
   if (const int worker = WorkerScope::of(&state.job); worker >= 0) {

@@ -46,6 +46,8 @@ class ULP_API ThreadPool final : public Parallel {
   /// caller.
   void enter() const;
   void leave() const;
+  /// How many threads compute in the runs that follow, the caller among them: 1 to workers().
+  void limit(int computing) const;
 
   struct State;
   std::unique_ptr<State> state_;

@@ -109,7 +109,8 @@ bool WorkerThreads::crowded(const PoolJob& job, int more) const {
 /// Either whoever leaves the job or other callers sees its pieces, or it is seen here that there is room.
 void WorkerThreads::call(const PoolJob& job, int64_t pieces) {
   order_writes_and_reads();
-  const int64_t places = job.workers() - 1 - job.helpers.load(std::memory_order_relaxed);
+  const int64_t places =
+      job.most_helpers.load(std::memory_order_relaxed) - job.helpers.load(std::memory_order_relaxed);
   if (places > 0 && !crowded(job, 1)) wake(std::min(places, pieces - 1));
 }
 
@@ -148,8 +149,8 @@ WorkerThreads::Place WorkerThreads::take_place(size_t index) {
   for (size_t i = 0; i < jobs_.size(); ++i) {
     PoolJob& job = *jobs_[(first_ + i) % jobs_.size()];
     const int helpers = job.workers() - 1;
-    if (job.helpers.load(std::memory_order_relaxed) == helpers || crowded(job, 1) || !job.has_pieces())
-      continue;
+    const int most = job.most_helpers.load(std::memory_order_relaxed);
+    if (job.helpers.load(std::memory_order_relaxed) >= most || crowded(job, 1) || !job.has_pieces()) continue;
     // The same place as before, if it is free, for what lies in the cache.
     auto worker = static_cast<int>(index % static_cast<size_t>(helpers)) + 1;
     while (job.places[static_cast<size_t>(worker)]) worker = worker % helpers + 1;
@@ -175,6 +176,8 @@ void WorkerThreads::stay(const Place& place, SpinWait& idle) {
   PoolJob& job = *place.job;
   while (true) {
     const uint32_t epoch = job.epoch(), seen = signal_.load(std::memory_order_acquire);
+    if (job.helpers.load(std::memory_order_relaxed) > job.most_helpers.load(std::memory_order_relaxed))
+      return;
     job.work(place.worker);
     if (job.closing() || crowded(job, 0)) return;
     const bool called =
