@@ -215,6 +215,8 @@ class MilRun {
     if (op.op == "linear")
       return torch::linear(x, in(op, "weight"), op.inputs.contains("bias") ? in(op, "bias") : at::Tensor());
     if (op.op == "gelu") return torch::gelu(x, word(op, "mode") == "EXACT" ? "none" : "tanh");
+    if (op.op == "gather_along_axis")
+      return x.gather(in(op, "axis").item<int64_t>(), in(op, "indices").to(at::kLong));
     if (op.op == "gather") return x.index_select(in(op, "axis").item<int64_t>(), in(op, "indices"));
     if (op.op == "max_pool") return windows(op, x, -INFINITY).amax(-1);
     if (op.op == "avg_pool") return average(op, x);

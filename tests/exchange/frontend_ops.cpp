@@ -46,7 +46,11 @@ FrontendCall on(const T& x, std::string words, std::function<Results(const T&)> 
   return {std::move(words), std::move(body), x};
 }
 
-// Orders. Places of equal elements are not defined where LibTorch says so.
+// Orders. Places of equal elements are not defined where LibTorch says so: then what lies there is compared.
+
+T found_at(const T& x, const T& places, int64_t dim, bool keep) {
+  return x.gather(dim, keep ? places : places.unsqueeze(dim));
+}
 
 FrontendCall draw_median(Draw& dice) {
   const T x = torch::randn(any_sizes(dice));
@@ -54,7 +58,7 @@ FrontendCall draw_median(Draw& dice) {
   const bool keep = dice.coin();
   return on(x, words_of("median(", dim, ", ", keep, ")"), [=](const T& v) {
     const auto [values, places] = v.median(dim, keep);
-    return Results{values, as_float(places)};
+    return Results{values, found_at(v, places, dim, keep)};
   });
 }
 
@@ -64,7 +68,7 @@ FrontendCall draw_kthvalue(Draw& dice) {
   const bool keep = dice.coin();
   return on(x, words_of("kthvalue(", k, ", ", dim, ", ", keep, ")"), [=](const T& v) {
     const auto [values, places] = v.kthvalue(k, dim, keep);
-    return Results{values, as_float(places)};
+    return Results{values, found_at(v, places, dim, keep)};
   });
 }
 
@@ -225,7 +229,7 @@ FrontendCall draw_diag_embed(Draw& dice) {
 
 FrontendCall draw_diagonal(Draw& dice) {
   Sizes sizes = {dice.between(1, 3), dice.between(3, 6), dice.between(3, 6)};
-  if (dice.coin()) sizes.insert(sizes.begin() + 1, 2);
+  if (dice.coin()) sizes.insert(sizes.begin() + 1, 3);
   const T x = numbers(dice, sizes);
   const int64_t offset = dice.between(-2, 2);
   const bool front = x.dim() == 3 || dice.coin();
