@@ -48,10 +48,6 @@ constexpr std::string_view kJoins[] = {"aten::cat", "aten::slice_scatter", "aten
 /// Products, of which each part of the one meets each of the other.
 constexpr std::string_view kProducts[] = {"aten::bmm", "aten::matmul", "aten::mm", "aten::mul.Tensor"};
 
-bool is_complex_op(const Node& node, std::span<const std::string_view> ops) {
-  return std::ranges::any_of(ops, [&](std::string_view op) { return node.is(op); });
-}
-
 /// As at::native::fft_norm_mode counts them.
 double norm_factor(int64_t mode, int64_t count) {
   const auto n = static_cast<double>(count);
@@ -94,12 +90,12 @@ class Splitter {
     for (const char* op : {"aten::resolve_conj", "aten::resolve_neg", "aten::to"}) {
       if (node.is(op) && is_complex(node.output())) return keep(as_parts_of_result(parts(0)));
     }
-    if (is_complex_op(node, kProducts)) return keep(product());
+    if (is_any(node, kProducts)) return keep(product());
     for (const char* op : {"aten::add", "aten::sub"}) {
       if (node.is(op)) return keep(sum(op));
     }
     if (node.is("aten::mul") || node.is("aten::div")) return keep(scaled());
-    if (is_complex_op(node, kLinear)) return keep(part_by_part());
+    if (is_any(node, kLinear)) return keep(part_by_part());
     throw CannotWrite{"expected an op of complex numbers that is known"};
   }
 
@@ -159,7 +155,7 @@ class Splitter {
     return f_->call(node_->target().c_str(), std::move(args), real_type(), sizes());
   }
   Parts part_by_part() {
-    const bool joins = is_complex_op(*node_, kJoins), pads = node_->is("aten::constant_pad_nd");
+    const bool joins = is_any(*node_, kJoins), pads = node_->is("aten::constant_pad_nd");
     if (node_->schema().argumentIndexWithName("dtype") && !node_->arg("dtype").is_none())
       throw CannotWrite{"expected no type"};
     if (pads && !graph::number(node_->arg("value"))) throw CannotWrite{"expected a border of a real number"};
