@@ -5,6 +5,7 @@
 #include "ulp/models/bert.h"
 #include "ulp/models/binary_lenet5.h"
 #include "ulp/models/binary_resnet.h"
+#include "ulp/models/decoder.h"
 #include "ulp/models/distilbert.h"
 #include "ulp/models/googlenet.h"
 #include "ulp/models/gpt2.h"

@@ -1,4 +1,6 @@
 // Runs that continue each other: a text written token by token has the numbers of the whole text.
+#include "continued.h"
+
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -9,46 +11,14 @@
 #include "ulp/lower/lower.h"
 #include "ulp/models/text_registry.h"
 #include "ulp/quant/quantize.h"
-#include "ulp/quant/scheme/round_trip.h"
 #include "ulp/quant/weights/dynamic.h"
 #include "ulp/quant/weights/weights.h"
-#include "ulp/runtime/engine/context.h"
 #include "ulp/runtime/engine/engine.h"
 
 namespace ulp::test {
 namespace {
 
 namespace nn = torch::nn;
-using Tensors = std::vector<at::Tensor>;
-
-constexpr int64_t kLongest = 24, kTokens = 50;
-
-at::Tensor tokens(int64_t batch, int64_t length, uint64_t seed = 1) {
-  torch::manual_seed(seed);
-  return torch::randint(0, kTokens, {batch, length}, at::kLong);
-}
-
-/// Runs these tokens behind what the context has taken.
-at::Tensor write(runtime::Context& context, const at::Tensor& given) {
-  context.set_sizes({{"time", given.size(1)}});
-  const at::Tensor ids = given.contiguous();
-  std::vector<int64_t> shape = context.outputs()[0].shape;
-  shape[0] = given.size(0);
-  const at::Tensor result = torch::empty(shape);
-  const std::array<const void*, 1> in = {ids.const_data_ptr()};
-  const std::array<void*, 1> out = {result.mutable_data_ptr()};
-  context.run(given.size(0), in, out);
-  return result;
-}
-
-/// The results of parts of these lengths, side by side.
-at::Tensor write_parts(runtime::Context& context, const at::Tensor& text,
-                       const std::vector<int64_t>& lengths) {
-  std::vector<at::Tensor> parts;
-  for (const int64_t length : lengths)
-    parts.push_back(write(context, text.narrow(1, context.position(), length)));
-  return torch::cat(parts, 1);
-}
 
 /// A decoder as people write them: positions by slice, heads by view, its own mask.
 struct Decoder : nn::Module {
@@ -79,43 +49,6 @@ struct Decoder : nn::Module {
     return head(x);
   }
 };
-
-/// Captured with a free length.
-template <typename Model>
-std::shared_ptr<graph::GraphModule> captured_text(Model& model, int64_t longest = kLongest) {
-  model.eval();
-  const torch::NoGradGuard no_grad;
-  auto graph = ulp::capture(model, Tensors{tokens(2, longest)}, {.free = {{0, 1, "time"}}});
-  graph->eval();
-  return graph;
-}
-
-void expect_near(const at::Tensor& want, const at::Tensor& got, double floor_db) {
-  ASSERT_EQ(want.sizes(), got.sizes());
-  EXPECT_GE(quant::quantization_error(want, got).sqnr_db, floor_db);
-}
-
-/// All ways of cutting a text give the whole text's numbers.
-void expect_continues(graph::GraphModule& graph, const LowerOptions& options, double floor_db,
-                      int64_t longest) {
-  const torch::NoGradGuard no_grad;
-  const runtime::Engine engine(ulp::lower(graph, options), {.threads = 2});
-  for (const int64_t batch : {1, 3, 9}) {
-    const at::Tensor text = tokens(batch, longest, static_cast<uint64_t>(batch));
-    const at::Tensor want = graph.forward({text});
-    for (const std::vector<int64_t>& cuts :
-         {std::vector<int64_t>{longest}, {1, longest - 1}, {longest - 2, 1, 1}, {5, 1, 7, longest - 13}}) {
-      runtime::Context context(engine, {.threads = 2});
-      expect_near(want, write_parts(context, text, cuts), floor_db);
-      EXPECT_EQ(context.position(), longest);
-    }
-    runtime::Context context(engine);
-    expect_near(want, write_parts(context, text, std::vector<int64_t>(longest, 1)), floor_db);
-  }
-}
-
-constexpr LowerOptions::Precision kF32Precision = LowerOptions::Precision::f32;
-constexpr LowerOptions::Precision kBF16Precision = LowerOptions::Precision::bf16;
 
 TEST(Continued, ADecoderAsPeopleWriteIt) {
   torch::manual_seed(2);

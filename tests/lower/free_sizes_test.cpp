@@ -5,6 +5,7 @@
 
 #include "error_of.h"
 #include "support.h"
+#include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
 #include "ulp/models/text_registry.h"
 #include "ulp/quant/quantize.h"

@@ -66,7 +66,7 @@ void init_like_transformers(torch::nn::Module& model) {
   for (const auto& module : model.modules(/*include_self=*/false)) {
     if (auto* linear = dynamic_cast<torch::nn::LinearImpl*>(module.get())) {
       linear->weight.normal_(0, kDeviation);
-      linear->bias.zero_();
+      if (linear->bias.defined()) linear->bias.zero_();
     } else if (auto* table = dynamic_cast<torch::nn::EmbeddingImpl*>(module.get())) {
       table->weight.normal_(0, kDeviation);
     }

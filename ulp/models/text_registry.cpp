@@ -7,6 +7,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/models/bert.h"
+#include "ulp/models/decoder.h"
 #include "ulp/models/distilbert.h"
 #include "ulp/models/gpt2.h"
 #include "ulp/models/lstm.h"
@@ -47,6 +48,13 @@ std::shared_ptr<TextModel> make_gpt2_for(const TextModelOptions& options) {
   return make_gpt2(config);
 }
 
+std::shared_ptr<TextModel> make_llama_for(const TextModelOptions& options) {
+  DecoderConfig config = DecoderConfig::tiny();
+  config.vocab_size = options.vocab_size;
+  config.max_length = options.max_length;
+  return make_decoder(config);
+}
+
 std::shared_ptr<TextModel> make_lstm_for(const TextModelOptions& options) {
   const bool classifies = options.task == TextTask::classification;
   if (classifies && options.num_classes < 1) {
@@ -63,6 +71,7 @@ const std::map<std::string, Entry>& entries() {
       {"bert", {{TextTask::classification}, make_encoder<BertConfig>}},
       {"distilbert", {{TextTask::classification}, make_encoder<DistilBertConfig>}},
       {"gpt2", {{TextTask::language_modelling}, make_gpt2_for}},
+      {"llama", {{TextTask::language_modelling}, make_llama_for}},
       {"lstm", {{TextTask::language_modelling, TextTask::classification}, make_lstm_for}},
   };
   return all;
