@@ -76,10 +76,11 @@ void ScriptShape::add_to(CLI::App& command) {
     for (const std::string& one : all) take_size(one, sizes);
   };
   command
-      .add_option_function<std::vector<std::string>>("--size", take,
-                                                     "ONNX files and .pt2 archives: the largest size of a "
-                                                     "free dimension, 64 unless named (time=512); may "
-                                                     "be given several times")
+      .add_option_function<std::vector<std::string>>(
+          "--size", take,
+          "ONNX files and .pt2 archives: the largest size of a "
+          "free dimension, 64 unless named (time=512); of published "
+          "decoders time, 2048 unless named; may be given several times")
       ->type_name("NAME=N")
       ->allow_extra_args(false);
   command.add_option("--network", network,

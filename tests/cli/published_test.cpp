@@ -68,11 +68,26 @@ class PublishedTool : public ::testing::Test {
           {"n_positions", 12},
           {"n_inner", nullptr},
           {"activation_function", "gelu_new"}});
+    make("llama", "bpe.json",
+         {{"architectures", {"LlamaForCausalLM"}},
+          {"hidden_size", 128},
+          {"num_hidden_layers", 2},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"intermediate_size", 352},
+          {"max_position_embeddings", 12},
+          {"rms_norm_eps", 1e-5},
+          {"rope_theta", 10000.0},
+          {"rope_scaling", nullptr},
+          {"hidden_act", "silu"}});
   }
   static void TearDownTestSuite() { delete std::exchange(shop_, nullptr); }
 
+  static std::string data_of(const std::string& name) {
+    return name == "gpt2" || name == "llama" ? "book.txt" : "lines.tsv";
+  }
   static void make(const std::string& name, const std::string& tokenizer, json config) {
-    const std::string data = name == "gpt2" ? "book.txt" : "lines.tsv";
+    const std::string data = data_of(name);
     good("train --model " + name + " --data " + data + " --tokenizer " + tokenizer +
          " --length 12 --batch 8 --max-steps 8 --lr 0.001 --threads 1 --out " + name + ".st");
     std::filesystem::create_directories(*shop_ / name);
@@ -105,8 +120,8 @@ class PublishedTool : public ::testing::Test {
 Workshop* PublishedTool::shop_ = nullptr;
 
 TEST_F(PublishedTool, AFolderIsTheNetworkThatItWasMadeOf) {
-  for (const std::string name : {"bert", "distilbert", "gpt2"}) {
-    const std::string data = std::string(" --data ") + (name == "gpt2" ? "book.txt" : "lines.tsv");
+  for (const std::string name : {"bert", "distilbert", "gpt2", "llama"}) {
+    const std::string data = " --data " + data_of(name);
     const json own = json_of("eval " + name + ".st" + data), folder = json_of("eval " + name + data),
                file = json_of("eval " + name + "/model.safetensors" + data);
     EXPECT_NEAR(own["loss"].get<double>(), folder["loss"].get<double>(), 1e-5) << name;
@@ -124,10 +139,13 @@ TEST_F(PublishedTool, EveryCommandTakesAFolder) {
     good("inspect " + name + " --graph");
     good("memory " + name + " --batch 2");
   }
-  EXPECT_NE(good("eval gpt2 --data book.txt").out.find("bits a token"), std::string::npos);
-  good("lower gpt2 --continued time --out gpt2.ulp");
-  good("generate gpt2.ulp --prompt 'a fine' --count 3");
-  good("quantize gpt2 --mode weight-only --data book.txt --out q.ulp");
+  for (const std::string name : {"gpt2", "llama"}) {
+    EXPECT_NE(good("eval " + name + " --data book.txt").out.find("bits a token"), std::string::npos);
+    good("lower " + name + " --continued time --out text.ulp");
+    good("generate text.ulp --prompt 'a fine' --count 3");
+    good("quantize " + name + " --mode weight-only --continued time --data book.txt --out q.ulp");
+  }
+  good("generate q.ulp --prompt 'a fine' --count 3");
   good(
       "distill bert --student distilbert --data lines.tsv --batch 8 --max-steps 2 --threads 1 --no-latency "
       "--no-alone --out s.safetensors");
@@ -173,7 +191,7 @@ TEST_F(PublishedTool, RefusesWhatItDoesNotHave) {
     copy_with("bert", "other", key, value);
     refused(says);
   };
-  with("model_type", "roberta", "\"bert\" or \"distilbert\" or \"gpt2\", got \"roberta\"");
+  with("model_type", "roberta", "or \"phi3\", got \"roberta\"");
   with("hidden_act", "relu", "expected hidden_act \"gelu\", got \"relu\"");
   with("layer_norm_eps", 1e-5, "layer_norm_eps");
   with("num_attention_heads", 3, "heads that divide the width 128");
@@ -194,6 +212,36 @@ TEST_F(PublishedTool, RefusesWhatItDoesNotHave) {
   write_file(*shop_ / "other/pytorch_model.bin", std::string("\x80\x02}q\x00.", 6));
   refused("Convert it in Python");
   expect_error(shop_->ulp("eval other/pytorch_model.bin --data lines.tsv"), 3, "safetensors.torch.save_file");
+}
+
+TEST_F(PublishedTool, RefusesDecodersThatComputeSomethingElse) {
+  const auto with = [&](const std::string& key, const json& value, const std::string& says) {
+    copy_with("llama", "other", key, value);
+    expect_error(shop_->ulp("lower other --out x.ulp"), 3, says);
+  };
+  with("model_type", "mixtral", "or \"phi3\", got \"mixtral\"");
+  with("hidden_act", "relu", "expected hidden_act \"silu\"");
+  with("rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}, "or \"dynamic\", got \"yarn\"");
+  with("rope_scaling", {{"type", "linear"}}, "expected factor");
+  with("rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}}, "expected low_freq_factor");
+  with("rope_scaling", "linear", "expected an object as rope_scaling");
+  with("rope_theta", -1, "expected rope_theta above 0");
+  with("partial_rotary_factor", 0.5, "expected partial_rotary_factor 1.0, got 0.5");
+  with("attention_bias", "yes", "expected attention_bias true or false");
+  with("attention_bias", true, "missing: model.layers.0.self_attn.q_proj.bias");
+  with("num_key_value_heads", 3, "kv_heads that divide the 4 heads of 'llama', got 3");
+  with("num_attention_heads", 3, "num_attention_heads that divide hidden_size 128, got 3");
+  with("hidden_size", nullptr, "expected hidden_size in");
+  with("quantization_config", {{"bits", 4}}, "got a quantization_config");
+  with("tie_word_embeddings", true, "unexpected: lm_head.weight");
+  with("vocab_size", 1 << 24, "as config.json says");
+  expect_error(shop_->ulp("lower llama --size time=13 --out x.ulp"), 3, "texts of at most the 12 tokens");
+  expect_error(shop_->ulp("lower llama --size length=8 --out x.ulp"), 3,
+               "a size of 'time', the dimension of");
+  expect_error(shop_->ulp("lower gpt2 --size time=8 --out x.ulp"), 3, "expected no --size beside 'gpt2'");
+  good("lower llama --size time=8 --continued time --out short.ulp");
+  expect_error(shop_->ulp("generate short.ulp --prompt 'a fine day, an awful hour and more'"), 1,
+               "at most 8 tokens");
 }
 
 class PublishedImages : public WithLeNet5 {};

@@ -7,6 +7,7 @@
 
 #include "temp_folder.h"
 #include "ulp/models/bert.h"
+#include "ulp/models/decoder.h"
 #include "ulp/models/distilbert.h"
 #include "ulp/models/gpt2.h"
 #include "ulp/models/registry.h"
@@ -28,6 +29,18 @@ std::shared_ptr<models::TextModel> small_distilbert() {
 }
 std::shared_ptr<models::TextModel> small_gpt2() {
   return models::make_gpt2({.vocab_size = 20, .max_length = 8, .width = 8, .layers = 2, .heads = 2});
+}
+
+std::shared_ptr<models::TextModel> small_llama(bool tied) {
+  return models::make_decoder({.vocab_size = 20,
+                               .max_length = 8,
+                               .width = 8,
+                               .layers = 2,
+                               .heads = 2,
+                               .kv_heads = 1,
+                               .head_size = 4,
+                               .intermediate = 12,
+                               .tied_embeddings = tied});
 }
 
 /// Random values under the model's names.
@@ -133,6 +146,32 @@ TEST_F(Published, Gpt2WithPrefixMasksAndTiedHead) {
     expect_file_error("unexpected: " + of + "lm_head.weight",
                       [&] { load_published(at("untied.safetensors"), *model); });
   }
+}
+
+TEST_F(Published, DecodersWithAndWithoutPrefixAndHead) {
+  torch::manual_seed(4);
+  const auto tied = small_llama(true), apart = small_llama(false);
+  NamedTensors state = random_state(*tied),
+               file = renamed(state, [](const std::string&name) { return without("model.", name); });
+  file.emplace_back("layers.0.self_attn.rotary_emb.inv_freq", torch::ones({2}));
+  save_tensors(at("base.safetensors"), file, {});
+  EXPECT_EQ(load_published(at("base.safetensors"), *tied).ignored.size(), 1U);
+  expect_state(*tied, state);
+  expect_file_error("missing: lm_head.weight", [&] { load_published(at("base.safetensors"), *apart); });
+  // A head that repeats the table, and one of its own.
+  file.emplace_back("lm_head.weight", file.front().second.clone());
+  save_tensors(at("copy.safetensors"), file, {});
+  EXPECT_EQ(load_published(at("copy.safetensors"), *tied).ignored.size(), 2U);
+  EXPECT_TRUE(load_published(at("copy.safetensors"), *apart).differences.ok());
+  file.back().second = torch::randn({20, 8});
+  save_tensors(at("own.safetensors"), file, {});
+  expect_file_error("unexpected: lm_head.weight", [&] { load_published(at("own.safetensors"), *tied); });
+  // Files in bf16 keep their values.
+  for (auto& [name, tensor] : state) tensor = tensor.to(torch::kBFloat16);
+  save_tensors(at("half.safetensors"), state, {});
+  EXPECT_TRUE(load_published(at("half.safetensors"), *tied).differences.ok());
+  for (auto& [name, tensor] : state) tensor = tensor.to(torch::kFloat);
+  expect_state(*tied, state);
 }
 
 TEST_F(Published, Gpt2WhoseMatricesAreThoseOfLinearLayers) {

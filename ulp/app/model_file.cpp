@@ -6,8 +6,10 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "ulp/app/exchange_component.h"
 #include "ulp/app/exchange_file.h"
 #include "ulp/app/model_sizes.h"
 #include "ulp/app/network_form.h"
@@ -277,8 +279,11 @@ LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& 
 }
 
 void expect_named_sizes(const ModelSpec& asked, const std::filesystem::path& path) {
-  if (!asked.sizes.empty() && (!is_exchange_file(path) || is_graph_file(path)))
-    fail("app.load_model_file", "expected --size beside an ONNX file or a .pt2 archive, got '", path.string(),
+  if (asked.sizes.empty() || (is_published_file(path) && !is_gguf_file(path)))
+    return;  // which is asked itself
+  if (!is_exchange_file(path) || is_graph_file(path))
+    fail("app.load_model_file",
+         "expected --size beside an ONNX file, a .pt2 archive or a published decoder, got '", path.string(),
          "'");
 }
 
@@ -350,13 +355,17 @@ Network load_network(const std::filesystem::path& path, const ModelSpec& like, P
   return network;
 }
 
-/// With any length up to the longest, where that is long enough to see what follows it.
+/// With any length up to the longest, where that is long enough to see what follows it. A large one is seen at a part of it: logits of
+/// many tokens take much memory.
 std::shared_ptr<graph::GraphModule> capture_text_model(const std::shared_ptr<models::TextModel>& model,
                                                        const ModelSpec& spec) {
-  constexpr int64_t kLengths = 3;
+  constexpr int64_t kLengths = 3, kSeen = 32, kMostLogits = int64_t{1} << 26;
   graph::CaptureOptions options;
-  if (spec.max_length >= kLengths) options.free = {{0, 1, "time"}};
-  return capture(model, {torch::ones({2, spec.max_length}, torch::kLong)}, options);
+  if (spec.max_length >= kLengths) options.free = {{0, 1, "time", spec.max_length}};
+  const bool large = spec.kind == NetworkKind::language &&
+                     spec.max_length > kMostLogits / std::max<int64_t>(spec.num_classes, 1);
+  const int64_t length = large ? std::min(spec.max_length, kSeen) : spec.max_length;
+  return capture(model, {torch::ones({2, length}, torch::kLong)}, options);
 }
 
 Network captured(const Network& network, const ModelSpec& spec) {
@@ -370,9 +379,9 @@ Network captured(const Network& network, const ModelSpec& spec) {
   return network_of(graph);
 }
 
-LoadedModel load_text_model_file(const std::filesystem::path& path) {
+LoadedModel load_text_model_file(const std::filesystem::path& path, const ModelSpec& like) {
   if (is_exchange_file(path)) return load_exchange(path, {});
-  if (is_published_file(path)) return load_published(path, {});
+  if (is_published_file(path)) return load_published(path, like);
   const auto [spec, is_graph] = expect_stored(path);
   if (spec.kind == NetworkKind::image) {
     fail_file("app.load_text_model_file", "expected a network over text, got '", path.string(), "' with ",
@@ -392,7 +401,7 @@ LoadedModel load_any_model_file(const std::filesystem::path& path, const ModelSp
   const std::optional<ModelSpec> stored = read_model_spec(path);
   if (stored) expect_asked_sizes(script_spec, *stored, path);
   const bool text = stored && stored->kind != NetworkKind::image;
-  return text ? load_text_model_file(path) : load_model_file(path, script_spec);
+  return text ? load_text_model_file(path, script_spec) : load_model_file(path, script_spec);
 }
 
 void expect_float(const graph::GraphModule& model, const std::filesystem::path& path) {

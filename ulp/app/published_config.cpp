@@ -1,97 +1,38 @@
 #include "ulp/app/published_config.h"
 
-#include <nlohmann/json.hpp>
-
+#include "ulp/app/published_decoder.h"
+#include "ulp/app/published_settings.h"
 #include "ulp/base/error.h"
-#include "ulp/base/parse_json.h"
-#include "ulp/base/read_file.h"
 
 namespace ulp::app {
 
 namespace {
 
-using Json = nlohmann::json;
-
-constexpr const char* kReadPublishedConfigWhere = "app.read_published_config";
-constexpr uintmax_t kMostBytes = uintmax_t{4} << 20;
-constexpr int64_t kMostPublishedTokens = int64_t{1} << 24, kLargestPublishedSize = 65536, kMostLayers = 1024;
-
-/// The settings of a file; errors name it.
-class Settings {
- public:
-  explicit Settings(const std::filesystem::path& path) : path_(path.string()) {
-    try {
-      json_ = parse_json(read_file(kReadPublishedConfigWhere, path, kMostBytes));
-    } catch (const Json::exception& error) {
-      fail_file(kReadPublishedConfigWhere, "expected JSON in '", path_, "': ", error.what());
-    }
-    if (!json_.is_object()) refuse("expected an object");
-  }
-
-  bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
-  const Json& operator[](const char* key) const { return json_.at(key); }
-
-  template <typename... Parts>
-  [[noreturn]] void refuse(const Parts&... parts) const {
-    fail_file(kReadPublishedConfigWhere, parts..., " in '", path_, "'");
-  }
-
-  void size(const char* key, int64_t& value, int64_t most = kLargestPublishedSize, int64_t least = 1) const {
-    if (!has(key)) return;
-    const Json& found = json_.at(key);
-    if (!found.is_number_integer() || found < least || found > most)
-      refuse("expected ", key, " in ", least, "..", most, ", got ", shown(found));
-    value = found.get<int64_t>();
-  }
-  void rate(const char* key, double& value) const {
-    if (!has(key)) return;
-    const Json& found = json_.at(key);
-    if (!found.is_number() || !(found >= 0.0 && found < 1.0))
-      refuse("expected ", key, " in [0, 1), got ", shown(found));
-    value = found.get<double>();
-  }
-  /// Refuses a setting that has another value than these; one that is missing has the first.
-  void expect(const char* key, std::initializer_list<Json> values) const {
-    if (!has(key)) return;
-    std::string known;
-    for (const Json& value : values) {
-      if (json_.at(key) == value) return;
-      known += (known.empty() ? "" : " or ") + value.dump();
-    }
-    refuse("expected ", key, " ", known, ", got ", shown(json_.at(key)));
-  }
-
- private:
-  static std::string shown(const Json& value) {
-    return value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 60);
-  }
-
-  std::string path_;
-  Json json_;
-};
+using Json = PublishedSettings::Json;
 
 /// "bert" of older files that do not say it, TinyBERT's among them, by the spelling of the width.
-std::string name_of(const Settings& settings) {
+std::string name_of(const PublishedSettings& settings) {
   if (!settings.has("model_type")) {
     for (const auto& [key, name] :
          {std::pair("hidden_size", "bert"), {"dim", "distilbert"}, {"n_embd", "gpt2"}})
       if (settings.has(key)) return name;
     settings.refuse("expected a model_type");
   }
-  settings.expect("model_type", {"bert", "distilbert", "gpt2"});
+  settings.expect("model_type", {"bert", "distilbert", "gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma",
+                                 "gemma2", "gemma3_text", "phi3"});
   return settings["model_type"].get<std::string>();
 }
 
-models::BertConfig bert(const Settings& settings) {
+models::BertConfig bert(const PublishedSettings& settings) {
   models::BertConfig config;
   config.padding_token = 0;
-  settings.size("vocab_size", config.vocab_size, kMostPublishedTokens);
+  settings.size("vocab_size", config.vocab_size, PublishedSettings::kMostTokens);
   settings.size("max_position_embeddings", config.max_length);
   settings.size("hidden_size", config.width);
-  settings.size("num_hidden_layers", config.layers, kMostLayers);
+  settings.size("num_hidden_layers", config.layers, PublishedSettings::kMostLayers);
   settings.size("num_attention_heads", config.heads);
   settings.size("intermediate_size", config.intermediate);
-  settings.size("pad_token_id", config.padding_token, kMostPublishedTokens, 0);
+  settings.size("pad_token_id", config.padding_token, PublishedSettings::kMostTokens, 0);
   settings.rate("hidden_dropout_prob", config.dropout);
   settings.rate("attention_probs_dropout_prob", config.attention_dropout);
   settings.expect("hidden_act", {"gelu"});
@@ -102,16 +43,16 @@ models::BertConfig bert(const Settings& settings) {
   return config;
 }
 
-models::DistilBertConfig distilbert(const Settings& settings) {
+models::DistilBertConfig distilbert(const PublishedSettings& settings) {
   models::DistilBertConfig config;
   config.padding_token = 0;
-  settings.size("vocab_size", config.vocab_size, kMostPublishedTokens);
+  settings.size("vocab_size", config.vocab_size, PublishedSettings::kMostTokens);
   settings.size("max_position_embeddings", config.max_length);
   settings.size("dim", config.width);
-  settings.size("n_layers", config.layers, kMostLayers);
+  settings.size("n_layers", config.layers, PublishedSettings::kMostLayers);
   settings.size("n_heads", config.heads);
   settings.size("hidden_dim", config.intermediate);
-  settings.size("pad_token_id", config.padding_token, kMostPublishedTokens, 0);
+  settings.size("pad_token_id", config.padding_token, PublishedSettings::kMostTokens, 0);
   settings.rate("dropout", config.dropout);
   settings.rate("attention_dropout", config.attention_dropout);
   settings.rate("seq_classif_dropout", config.classifier_dropout);
@@ -119,12 +60,12 @@ models::DistilBertConfig distilbert(const Settings& settings) {
   return config;
 }
 
-models::Gpt2Config gpt2(const Settings& settings) {
+models::Gpt2Config gpt2(const PublishedSettings& settings) {
   models::Gpt2Config config;
-  settings.size("vocab_size", config.vocab_size, kMostPublishedTokens);
+  settings.size("vocab_size", config.vocab_size, PublishedSettings::kMostTokens);
   settings.size("n_positions", config.max_length);
   settings.size("n_embd", config.width);
-  settings.size("n_layer", config.layers, kMostLayers);
+  settings.size("n_layer", config.layers, PublishedSettings::kMostLayers);
   settings.size("n_head", config.heads);
   settings.rate("resid_pdrop", config.dropout);
   settings.rate("attn_pdrop", config.attention_dropout);
@@ -138,7 +79,7 @@ models::Gpt2Config gpt2(const Settings& settings) {
 }
 
 /// {"0": "good", "1": "bad"}: two made-up ones where there is none.
-std::vector<std::string> classes(const Settings& settings) {
+std::vector<std::string> classes(const PublishedSettings& settings) {
   int64_t count = 2;
   settings.size("num_labels", count);
   std::vector<std::string> names;
@@ -147,8 +88,9 @@ std::vector<std::string> classes(const Settings& settings) {
     return names;
   }
   const Json& labels = settings["id2label"];
-  if (!labels.is_object() || labels.empty() || labels.size() > static_cast<size_t>(kLargestPublishedSize))
-    settings.refuse("expected 1 to ", kLargestPublishedSize, " names in id2label");
+  if (!labels.is_object() || labels.empty() ||
+      labels.size() > static_cast<size_t>(PublishedSettings::kLargestSize))
+    settings.refuse("expected 1 to ", PublishedSettings::kLargestSize, " names in id2label");
   for (size_t i = 0; i < labels.size(); ++i) {
     const auto label = labels.find(std::to_string(i));
     if (label == labels.end() || !label->is_string())
@@ -158,7 +100,7 @@ std::vector<std::string> classes(const Settings& settings) {
   return names;
 }
 
-bool classifies(const Settings& settings) {
+bool classifies(const PublishedSettings& settings) {
   if (!settings.has("architectures") || !settings["architectures"].is_array()) return false;
   for (const Json& one : settings["architectures"])
     if (one.is_string() && one.get<std::string>().ends_with("ForSequenceClassification")) return true;
@@ -180,24 +122,30 @@ std::shared_ptr<models::TextModel> make_of(const models::DistilBertConfig& confi
 std::shared_ptr<models::TextModel> make_of(const models::Gpt2Config& config) {
   return models::make_gpt2(config);
 }
-
-int64_t inner_of(const models::Gpt2Config& config) {
-  return 4 * config.width;
-}
-template <typename Config>
-int64_t inner_of(const Config& config) {
-  return config.intermediate;
+std::shared_ptr<models::TextModel> make_of(const models::DecoderConfig& config) {
+  return models::make_decoder(config);
 }
 
-int64_t classes_of(const models::Gpt2Config&) {
-  return 0;
+int64_t config_elements(const models::Gpt2Config& config) {
+  return (config.vocab_size + config.max_length) * config.width +
+         config.layers * 12 * config.width * config.width;
+}
+int64_t config_elements(const models::DecoderConfig& config) {
+  const int64_t heads = 2 * (config.heads + config.kv_heads) * config.head_size;
+  return (config.tied_embeddings ? 1 : 2) * config.vocab_size * config.width +
+         config.layers * config.width * (heads + 3 * config.intermediate);
 }
 template <typename Config>
-int64_t classes_of(const Config& config) {
-  return config.num_classes;
+int64_t config_elements(const Config& config) {
+  return (config.vocab_size + config.max_length + config.num_classes) * config.width +
+         config.layers * config.width * (4 * config.width + 2 * config.intermediate);
 }
 
 }  // namespace
+
+bool PublishedConfig::writes() const {
+  return name == "gpt2" || is_decoder_family(name);
+}
 
 int64_t PublishedConfig::vocab_size() const {
   return std::visit([](const auto& config) { return config.vocab_size; }, network);
@@ -208,13 +156,7 @@ int64_t PublishedConfig::max_length() const {
 }
 
 int64_t PublishedConfig::elements() const {
-  return std::visit(
-      [](const auto& config) {
-        const int64_t width = config.width;
-        return (config.vocab_size + config.max_length + classes_of(config)) * width +
-               config.layers * width * (4 * width + 2 * inner_of(config));
-      },
-      network);
+  return std::visit([](const auto& config) { return config_elements(config); }, network);
 }
 
 std::shared_ptr<models::TextModel> PublishedConfig::make() const {
@@ -222,11 +164,17 @@ std::shared_ptr<models::TextModel> PublishedConfig::make() const {
 }
 
 PublishedConfig read_published_config(const std::filesystem::path& path) {
-  const Settings settings(path);
-  PublishedConfig read{
-      .name = name_of(settings), .network = {}, .class_names = {}, .classifies = classifies(settings)};
+  const PublishedSettings settings(path);
+  PublishedConfig read{.name = name_of(settings),
+                       .network = {},
+                       .class_names = {},
+                       .positions = 0,
+                       .classifies = classifies(settings)};
   if (read.name == "gpt2") {
     read.network = gpt2(settings);
+  } else if (is_decoder_family(read.name)) {
+    read.network = decoder_config(settings, read.name);
+    read.positions = decoder_positions(settings, read.name);
   } else {
     read.class_names = classes(settings);
     const auto count = static_cast<int64_t>(read.class_names.size());

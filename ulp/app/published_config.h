@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ulp/models/bert.h"
+#include "ulp/models/decoder.h"
 #include "ulp/models/distilbert.h"
 #include "ulp/models/gpt2.h"
 
@@ -15,12 +16,16 @@ namespace ulp::app {
 
 /// What such a file says.
 struct PublishedConfig {
-  std::string name;  ///< as make_text_model() has it: bert (TinyBERT among them), distilbert or gpt2
-  std::variant<models::BertConfig, models::DistilBertConfig, models::Gpt2Config> network;
+  std::string
+      name;  ///< the file's model_type: bert (TinyBERT among them), distilbert, gpt2, llama, qwen2, ...
+  std::variant<models::BertConfig, models::DistilBertConfig, models::Gpt2Config, models::DecoderConfig>
+      network;
   std::vector<std::string>
       class_names;          ///< of a classifier; empty where they are the ones that transformers makes up
+  int64_t positions = 0;    ///< of a decoder: the longest text that its rotary embeddings are for
   bool classifies = false;  ///< the weights have a classifier: an architecture "...ForSequenceClassification"
 
+  bool writes() const;  ///< it predicts the next token
   int64_t vocab_size() const;
   int64_t max_length() const;
   /// Elements of the tensors that grow with the sizes: tables and layers.

@@ -8,6 +8,7 @@
 #include "ulp/app/exchange_component.h"
 #include "ulp/app/exchange_file.h"
 #include "ulp/app/published_config.h"
+#include "ulp/app/published_settings.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/zip_archive.h"
@@ -71,7 +72,7 @@ Network network_of(const std::shared_ptr<models::TextModel>& model) {
 
 ModelSpec spec_of(const PublishedConfig& config, const fs::path& path) {
   ModelSpec spec{.name = config.name,
-                 .kind = config.name == "gpt2" ? NetworkKind::language : NetworkKind::text,
+                 .kind = config.writes() ? NetworkKind::language : NetworkKind::text,
                  .num_classes = config.vocab_size(),
                  .max_length = config.max_length(),
                  .class_names = config.class_names};
@@ -86,6 +87,22 @@ ModelSpec spec_of(const PublishedConfig& config, const fs::path& path) {
     fail_file(kLoadPublishedModelWhere, "expected at most the ", config.vocab_size(),
               " tokens of config.json in '", tokenizer.string(), "', got ", spec.vocab_size());
   return spec;
+}
+
+/// Gives a decoder the longest text that was asked for.
+void take_sizes(const fs::path& path, const ModelSpec& like, PublishedConfig& config) {
+  auto* decoder = std::get_if<models::DecoderConfig>(&config.network);
+  for (const auto& [name, size] : like.sizes) {
+    if (decoder == nullptr || name != "time")
+      fail_file(kLoadPublishedModelWhere, "expected ",
+                decoder == nullptr ? "no --size beside '" : "a size of 'time', the dimension of '",
+                path.string(), "', got one of '", name, "'");
+    if (size < 1 || size > std::min<int64_t>(config.positions, PublishedSettings::kLargestSize))
+      fail_file(kLoadPublishedModelWhere, "expected texts of at most the ",
+                std::min<int64_t>(config.positions, PublishedSettings::kLargestSize), " tokens that '",
+                path.string(), "' has positions for, got ", size);
+    decoder->max_length = size;
+  }
 }
 
 int64_t elements_of(const io::NamedTensors& tensors) {
@@ -152,6 +169,7 @@ PublishedModel load_published_model(const fs::path& path, const ModelSpec& like,
   PublishedModel model;
   if (is_file(file)) {
     PublishedConfig config = read_published_config(file);
+    take_sizes(path, like, config);
     const int64_t stored = elements_of(tensors);
     if (config.elements() / 2 > stored + kSpareElements)
       fail_file(kLoadPublishedModelWhere, "expected about ", config.elements(),
@@ -166,6 +184,8 @@ PublishedModel load_published_model(const fs::path& path, const ModelSpec& like,
     }
     model.network = network_of(config.make());
   } else {
+    if (!like.sizes.empty())
+      fail_file(kLoadPublishedModelWhere, "expected no --size beside '", path.string(), "'");
     expect_image_network(path, like.network);
     model.spec = like;
     model.spec.name = like.network;

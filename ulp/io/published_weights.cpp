@@ -84,8 +84,8 @@ bool ends_with_any(const std::string& name, std::initializer_list<const char*> e
 
 /// Tensors that published files hold beside weights.
 bool holds_nothing(const std::string& name) {
-  return ends_with_any(name,
-                       {".position_ids", ".attn.bias", ".attn.masked_bias", ".total_ops", ".total_params"}) ||
+  return ends_with_any(name, {".position_ids", ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq",
+                              ".total_ops", ".total_params"}) ||
          name.starts_with("fit_dense") || name.find(".fit_dense") != std::string::npos;
 }
 
@@ -104,9 +104,16 @@ class Names {
   explicit Names(const NamedTensors& own) {
     for (const auto& [name, tensor] : own) {
       own_.emplace(name, tensor);
-      for (const char* const prefix : {"bert.", "distilbert."})
+      for (const char* const prefix : {"bert.", "distilbert.", "model."})
         if (name.starts_with(prefix)) prefix_ = prefix;
     }
+  }
+
+  /// The table of words that may be the output layer, too; empty where the output layer is the model's own or there is none.
+  std::string tied_table() const {
+    for (const char* const name : {"wte.weight", "model.embed_tokens.weight"})
+      if (own_.contains(name) && !own_.contains("lm_head.weight")) return name;
+    return "";
   }
 
   const at::Tensor* find(const std::string& name) const {
@@ -175,10 +182,11 @@ PublishedReport assign_published(torch::nn::Module& model, const NamedTensors& t
   NamedTensors mapped;
   std::unordered_map<std::string, std::string> from;  // the file's name of each of the model's
   std::vector<std::string> unexpected;
+  const std::string table_name = names.tied_table();
   for (const auto& [name, tensor] : tensors) {
     const std::optional<std::string> own = names.own(name);
     if (!own) {
-      const at::Tensor* tied = is_tied(name) ? names.find("wte.weight") : nullptr;
+      const at::Tensor* tied = is_tied(name) ? names.find(table_name) : nullptr;
       const bool nothing = holds_nothing(name) || (tied != nullptr && tied->sizes() == tensor.sizes());
       (nothing ? report.ignored : unexpected).push_back(name);
       continue;
@@ -192,9 +200,9 @@ PublishedReport assign_published(torch::nn::Module& model, const NamedTensors& t
   }
   for (const auto& [name, tensor] :
        tensors) {  // a tied copy says the same, or the file is of another network
-    if (!is_tied(name) || !from.contains("wte.weight")) continue;
+    if (!is_tied(name) || !from.contains(table_name)) continue;
     const auto table =
-        std::find_if(mapped.begin(), mapped.end(), [](const auto& one) { return one.first == "wte.weight"; });
+        std::find_if(mapped.begin(), mapped.end(), [&](const auto& one) { return one.first == table_name; });
     if (table->second.sizes() == tensor.sizes() && torch::equal(table->second, tensor)) continue;
     if (std::erase(report.ignored, name) > 0) unexpected.push_back(name);
   }

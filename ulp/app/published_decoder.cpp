@@ -1,0 +1,241 @@
+#include "ulp/app/published_decoder.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace ulp::app {
+
+namespace {
+
+using models::DecoderConfig;
+using models::GateActivation;
+using models::LayerAttention;
+using models::RotaryConfig;
+using models::RotaryScaling;
+
+/// Texts that a decoder takes: an engine's tables and the keys that it keeps grow with them.
+constexpr int64_t kDecoderLength = 2048;
+constexpr int64_t kMostPositions = int64_t{1} << 24;
+
+/// What the configurations of a family leave unsaid.
+struct Family {
+  const char* name;
+  int64_t positions;      ///< "max_position_embeddings"
+  bool gemma = false;     ///< norms that add 1, scaled embeddings, tied tables
+  int64_t head_size = 0;  ///< "head_dim"; 0: the width / the heads
+  double norm_eps = 1e-6;
+  bool one_kv_head_each = false;  ///< without num_key_value_heads each head has keys of its own
+};
+
+constexpr std::array kFamilies = {
+    Family{.name = "llama", .positions = 2048, .one_kv_head_each = true},
+    Family{.name = "mistral", .positions = 131072},
+    Family{.name = "qwen2", .positions = 32768},
+    Family{.name = "qwen3", .positions = 32768, .head_size = 128},
+    Family{.name = "gemma", .positions = 8192, .gemma = true, .head_size = 256},
+    Family{.name = "gemma2", .positions = 8192, .gemma = true, .head_size = 256},
+    Family{.name = "gemma3_text", .positions = 131072, .gemma = true, .head_size = 256},
+    Family{.name = "phi3", .positions = 4096, .norm_eps = 1e-5, .one_kv_head_each = true}};
+
+const Family* family_of(const std::string& model_type) {
+  const auto found = std::ranges::find(kFamilies, model_type, &Family::name);
+  return found == kFamilies.end() ? nullptr : &*found;
+}
+
+/// "max_position_embeddings"
+int64_t positions_of(const PublishedSettings& settings, const Family& family) {
+  int64_t positions = family.positions;
+  settings.size("max_position_embeddings", positions, kMostPositions);
+  return positions;
+}
+
+void read_sizes(const PublishedSettings& settings, const Family& family, DecoderConfig& config) {
+  settings.require(
+      {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"});
+  settings.size("vocab_size", config.vocab_size, PublishedSettings::kMostTokens);
+  config.max_length = std::min(positions_of(settings, family), kDecoderLength);
+  settings.size("hidden_size", config.width);
+  settings.size("num_hidden_layers", config.layers, PublishedSettings::kMostLayers);
+  settings.size("num_attention_heads", config.heads);
+  settings.size("intermediate_size", config.intermediate, int64_t{1} << 20);
+  config.kv_heads = config.heads;
+  if (!family.one_kv_head_each && !settings.is_null("num_key_value_heads"))
+    settings.require({"num_key_value_heads"});
+  settings.size("num_key_value_heads", config.kv_heads);
+  config.head_size = family.head_size > 0 ? family.head_size : config.width / config.heads;
+  if (family.head_size == 0 && !settings.has("head_dim") && config.width % config.heads != 0)
+    settings.refuse("expected num_attention_heads that divide hidden_size ", config.width, ", got ",
+                    config.heads);
+  settings.size("head_dim", config.head_size);
+}
+
+GateActivation activation_of(const PublishedSettings& settings, const Family& family) {
+  const bool newer = family.gemma && family.name != std::string("gemma");
+  const char* const key = newer ? "hidden_activation" : "hidden_act";
+  if (family.gemma) {  // "gelu" of Gemma's first files means the approximation, too
+    if (newer)
+      settings.expect(key, {"gelu_pytorch_tanh", "gelu_new"});
+    else
+      settings.expect(key, {"gelu_pytorch_tanh", "gelu_new", "gelu"});
+    return GateActivation::gelu_tanh;
+  }
+  settings.expect(key, {"silu", "swish", "gelu", "gelu_new", "gelu_pytorch_tanh"});
+  const std::string name = settings.has(key) ? settings[key].get<std::string>() : "silu";
+  if (name == "silu" || name == "swish") return GateActivation::silu;
+  return name == "gelu" ? GateActivation::gelu : GateActivation::gelu_tanh;
+}
+
+/// `own` are the settings of the embeddings, `all` those around them.
+RotaryConfig rotary_of(const PublishedSettings& all, const PublishedSettings& own, double theta,
+                       int64_t positions) {
+  RotaryConfig config{.theta = theta};
+  own.number("rope_theta", config.theta);
+  const char* const key = own.has("rope_type") ? "rope_type" : "type";
+  own.expect(key, {"default", "linear", "llama3", "dynamic"});
+  for (const PublishedSettings& part : {all, own}) part.expect("partial_rotary_factor", {1.0});
+  const std::string type = own.has(key) ? own[key].get<std::string>() : "default";
+  if (type == "default" || type == "dynamic") return config;  // dynamic begins beyond the positions
+  own.require({"factor"});
+  own.number("factor", config.factor);
+  config.scaling = type == "linear" ? RotaryScaling::linear : RotaryScaling::llama3;
+  if (type == "linear") return config;
+  own.require({"low_freq_factor", "high_freq_factor"});
+  own.number("low_freq_factor", config.low_frequency_factor);
+  own.number("high_freq_factor", config.high_frequency_factor);
+  config.original_length = positions;
+  for (const PublishedSettings& part : {own, all})
+    part.size("original_max_position_embeddings", config.original_length, kMostPositions);
+  return config;
+}
+
+void read_rotary(const PublishedSettings& settings, const Family& family, DecoderConfig& config) {
+  const int64_t positions = positions_of(settings, family);
+  const bool scaled = settings.has("rope_scaling");
+  const PublishedSettings own = settings.part(scaled ? "rope_scaling" : "rope_parameters");
+  const bool by_kind = own.has("full_attention") || own.has("sliding_attention");
+  double theta = 10000;
+  if (family.name != std::string("gemma3_text")) {
+    if (by_kind)
+      settings.refuse("expected one kind of rotary embeddings for model_type \"", family.name, '"');
+    settings.number("rope_theta", theta);
+    config.rotary = config.sliding_rotary = rotary_of(settings, own, theta, positions);
+    return;
+  }
+  theta = 1e6;
+  settings.number("rope_theta", theta);
+  const PublishedSettings none = settings.part("no such setting");
+  const auto kind = [&](const char* name) { return by_kind ? own.part(name) : none; };
+  config.rotary = rotary_of(settings, scaled && !by_kind ? own : kind("full_attention"), theta, positions);
+  theta = 10000;
+  settings.number("rope_local_base_freq", theta);
+  config.sliding_rotary = rotary_of(settings, kind("sliding_attention"), theta, positions);
+}
+
+/// The kinds of attention as the file lists them.
+std::vector<LayerAttention> listed_layers(const PublishedSettings& settings, const DecoderConfig& config) {
+  const auto& listed = settings["layer_types"];
+  if (!listed.is_array() || static_cast<int64_t>(listed.size()) != config.layers)
+    settings.refuse("expected layer_types of ", config.layers, " layers");
+  std::vector<LayerAttention> layers;
+  for (const auto& one : listed) {
+    if (one != "full_attention" && one != "sliding_attention")
+      settings.refuse("expected layer_types of \"full_attention\" and \"sliding_attention\", got ",
+                      one.is_string() ? one.get<std::string>().substr(0, 60) : "no text");
+    layers.push_back(one == "full_attention" ? LayerAttention::full : LayerAttention::sliding);
+  }
+  return layers;
+}
+
+void read_windows(const PublishedSettings& settings, const Family& family, DecoderConfig& config) {
+  const std::string name = family.name;
+  if (name == "llama" || name == "gemma") return;
+  const bool qwen = name.starts_with("qwen");
+  bool used = true;
+  if (qwen) {
+    used = false;
+    settings.flag("use_sliding_window", used);
+  }
+  if (used && name != "phi3" && !settings.is_null("sliding_window")) config.window = 4096;
+  if (used) settings.size("sliding_window", config.window, kMostPositions);
+  const auto each = [&](auto slides) {
+    for (int64_t i = 0; i < config.layers; ++i)
+      config.layer_types.push_back(config.window > 0 && slides(i) ? LayerAttention::sliding
+                                                                  : LayerAttention::full);
+  };
+  if (name == "mistral" || name == "phi3") return each([](int64_t) { return true; });
+  if (settings.has("layer_types")) {
+    config.layer_types = listed_layers(settings, config);
+    const bool slides = std::ranges::count(config.layer_types, LayerAttention::sliding) > 0;
+    if (slides && config.window == 0) settings.refuse("expected a sliding_window for the layer_types");
+    return;
+  }
+  int64_t pattern = name == "gemma2" ? 2 : 6, first = 28;
+  if (name == "gemma3_text") settings.size("sliding_window_pattern", pattern);
+  settings.size("max_window_layers", first, PublishedSettings::kMostLayers, 0);
+  each([&](int64_t i) { return qwen ? i >= first : (i + 1) % pattern != 0; });
+}
+
+void read_gemma(const PublishedSettings& settings, const Family& family, DecoderConfig& config) {
+  config.unit_offset_norms = true;
+  config.embedding_scale = std::sqrt(static_cast<double>(config.width));
+  settings.expect("use_bidirectional_attention", {false});
+  if (family.name == std::string("gemma")) return;
+  config.post_norms = true;
+  double scalar = 256;
+  settings.number("query_pre_attn_scalar", scalar);
+  config.attention_scale = 1 / std::sqrt(scalar);
+  const bool second = family.name == std::string("gemma2");
+  const auto softcap = [&](const char* key, double& value, double missing) {
+    if (!settings.is_null(key)) value = missing;
+    settings.number(key, value);
+  };
+  softcap("final_logit_softcapping", config.logit_softcap, second ? 30 : 0);
+  if (second) return softcap("attn_logit_softcapping", config.attention_softcap, 50);
+  config.qk_norms = true;
+  if (settings.has("attn_logit_softcapping"))
+    settings.refuse("expected no attn_logit_softcapping for model_type \"gemma3_text\"");
+}
+
+void read_biases(const PublishedSettings& settings, const std::string& name, DecoderConfig& config) {
+  if (name == "qwen2") config.qkv_bias = true;
+  if (name == "mistral" || name == "qwen2" || name == "phi3") return;
+  settings.flag("attention_bias", config.qkv_bias);
+  config.output_bias = config.qkv_bias;
+  if (name == "llama") settings.flag("mlp_bias", config.mlp_bias);
+}
+
+}  // namespace
+
+bool is_decoder_family(const std::string& model_type) {
+  return family_of(model_type) != nullptr;
+}
+
+DecoderConfig decoder_config(const PublishedSettings& settings, const std::string& model_type) {
+  const Family& family = *family_of(model_type);
+  DecoderConfig config{.name = model_type};
+  config.norm_eps = family.norm_eps;
+  config.tied_embeddings = family.gemma;
+  if (settings.has("quantization_config"))
+    settings.refuse("expected weights that are no codes, got a quantization_config");
+  read_sizes(settings, family, config);
+  config.activation = activation_of(settings, family);
+  settings.number("rms_norm_eps", config.norm_eps);
+  settings.rate("attention_dropout", config.attention_dropout);
+  settings.flag("tie_word_embeddings", config.tied_embeddings);
+  read_biases(settings, model_type, config);
+  read_windows(settings, family, config);
+  read_rotary(settings, family, config);
+  if (family.gemma) read_gemma(settings, family, config);
+  config.qk_norms = config.qk_norms || model_type == "qwen3";
+  config.fused_projections = model_type == "phi3";
+  if (model_type == "phi3")
+    for (const char* const key : {"resid_pdrop", "embd_pdrop"}) settings.expect(key, {0.0});
+  return config;
+}
+
+int64_t decoder_positions(const PublishedSettings& settings, const std::string& model_type) {
+  return positions_of(settings, *family_of(model_type));
+}
+
+}  // namespace ulp::app
