@@ -1,7 +1,7 @@
 #include "ulp/app/published_config.h"
 
-#include "ulp/app/published_decoder.h"
-#include "ulp/app/published_settings.h"
+#include "ulp/app/pretrained_decoder.h"
+#include "ulp/app/pretrained_settings.h"
 #include "ulp/base/error.h"
 
 namespace ulp::app {

@@ -7,8 +7,8 @@
 
 #include "ulp/app/exchange_component.h"
 #include "ulp/app/exchange_file.h"
+#include "ulp/app/pretrained_settings.h"
 #include "ulp/app/published_config.h"
-#include "ulp/app/published_settings.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/zip_archive.h"

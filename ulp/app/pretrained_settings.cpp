@@ -1,4 +1,4 @@
-#include "ulp/app/published_settings.h"
+#include "ulp/app/pretrained_settings.h"
 
 #include <cmath>
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ulp/app/published_settings.h"
+#include "ulp/app/pretrained_settings.h"
 #include "ulp/models/decoder.h"
 
 namespace ulp::app {

@@ -1,4 +1,4 @@
-#include "ulp/app/published_decoder.h"
+#include "ulp/app/pretrained_decoder.h"
 
 #include <algorithm>
 #include <array>
