@@ -46,12 +46,12 @@ runtime::Plan lower_and_show(graph::GraphModule& model, const LowerOptions& opti
 }
 
 /// "2 engines and 1 piece in LibTorch, for aten::renorm 'renorm' in body".
-std::string text_of_pieces(graph::GraphModule& model, const LowerOptions& options) {
+std::string text_of_pieces(const std::shared_ptr<graph::GraphModule>& model, const LowerOptions& options) {
   LowerOptions used = options;
   used.continued.clear();
   size_t engines = 0, others = 0;
   std::string why;
-  for (const PieceInfo& piece : lower_in_pieces(model, used, {.max_measuring_seconds = 0}).pieces()) {
+  for (const PieceInfo& piece : lower_in_pieces(model, {}, used, {.max_measuring_seconds = 0}).pieces()) {
     ++(piece.engine ? engines : others);
     for (const std::string& line : piece.why) why += (why.empty() ? ", for " : "; ") + line;
   }
@@ -60,10 +60,10 @@ std::string text_of_pieces(graph::GraphModule& model, const LowerOptions& option
 }
 
 /// An engine file holds one engine: what runs in pieces is the model's own file.
-runtime::Plan lower_or_say_pieces(const LowerFlags& flags, graph::GraphModule& model,
+runtime::Plan lower_or_say_pieces(const LowerFlags& flags, const std::shared_ptr<graph::GraphModule>& model,
                                   const LowerOptions& options) {
   try {
-    return lower_and_show(model, options, flags.verbose);
+    return lower_and_show(*model, options, flags.verbose);
   } catch (const FileError&) {
     throw;
   } catch (const Error&) {
@@ -83,7 +83,7 @@ void run(const LowerFlags& flags) {
   app::expect_engine_inputs(*model.graph, flags.model);
   LowerOptions options = flags.options;
   options.metadata[app::kModelSpecKey] = model.spec.to_json();
-  const runtime::Plan plan = lower_or_say_pieces(flags, *model.graph, options);
+  const runtime::Plan plan = lower_or_say_pieces(flags, model.graph, options);
   plan.save(flags.out);
   report_written(flags, plan, flags.out);
 }

@@ -12,7 +12,9 @@
 #include "ulp/app/inspect.h"
 #include "ulp/app/run.h"
 #include "ulp/base/error.h"
+#include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/io/graph_file.h"
 #include "ulp/lower/lower.h"
 #include "ulp/runtime/plan/plan.h"
 
@@ -158,6 +160,28 @@ TEST_F(Files, RunLowersModelsAndRunsUnknownOpsInPieces) {
   torch::manual_seed(0);
   const at::Tensor expected = script.forward({torch::randn({2, 1, 4, 4})}).toTensor();
   EXPECT_TRUE(torch::allclose(got, expected));
+}
+
+TEST_F(Files, RunTakesFreeDimensionsInPieces) {
+  struct Odd : torch::nn::Module {
+    at::Tensor forward(const at::Tensor& x) {
+      return torch::erfinv(torch::tanh(x) * 0.5) * x.size(1) + x.mean(1, true);
+    }
+  };
+  auto net = std::make_shared<Odd>();
+  const auto graph = capture(net, std::vector{torch::randn({2, 9})}, {.free = {{0, 1, "length", 12, 2}}});
+  RunOptions options{.model = (folder_ / "odd.safetensors").string(),
+                     .pieces = true,
+                     .count = 3,
+                     .max_measuring_seconds = 0};
+  io::save_graph(options.model, *graph);
+  EXPECT_EQ(run_file(options).at(0).value.sizes(), (std::vector<int64_t>{3, 12})) << "random: the largest";
+  options.input = (folder_ / "x.safetensors").string();
+  const at::Tensor x = torch::randn({2, 5});
+  save_outputs(options.input, {{"x", x}});
+  EXPECT_TRUE(torch::allclose(run_file(options).at(0).value, graph->forward(x)));
+  save_outputs(options.input, {{"x", torch::randn({2, 13})}});
+  EXPECT_SAYS(test::error_of([&] { run_file(options); }), "'length' to be 2 to 12, got 13");
 }
 
 TEST_F(Files, RunRefusesNonfiniteNumbersUnlessAllowed) {

@@ -56,6 +56,26 @@ void expect_close(graph::GraphModule& module, PiecewiseModel& pieces, const std:
   }
 }
 
+TEST(Pieces, FreeDimensionsHaveTheExamplesSizesOrTheirLargest) {
+  torch::manual_seed(1);
+  struct Odd : torch::nn::Module {
+    at::Tensor forward(const at::Tensor& x) {
+      return torch::lgamma(torch::relu(x) + 1.5) * x.size(2) + x.mean(2, true);
+    }
+  };
+  auto net = std::make_shared<Odd>();
+  const auto module = capture(net, std::vector{torch::randn({2, 3, 9})}, {.free = {{0, 2, "length", 12, 2}}});
+  EXPECT_SAYS(error_of([&] { lower_in_pieces(*module); }), "length");
+  PiecewiseModel at_seven = lower_in_pieces(module, {torch::randn({1, 3, 7})});
+  expect_close(*module, at_seven, {3, 7}, 1e-6);
+  EXPECT_SAYS(error_of([&] { at_seven.run({torch::randn({1, 3, 8})}); }), "7");
+  PiecewiseModel at_most = lower_in_pieces(module, {});
+  expect_close(*module, at_most, {3, 12}, 1e-6);
+  EXPECT_SAYS(error_of([&] { lower_in_pieces(module, {torch::randn({1, 3, 13})}); }), "length");
+  EXPECT_SAYS(error_of([&] { lower_in_pieces(module, {torch::randn({1, 3})}); }), "length");
+  EXPECT_EQ(std::as_const(*module).graph().free.size(), 1U);  // the model itself stays free
+}
+
 TEST(Pieces, LibTorchRunsWhatTheEngineDoesNotHave) {
   torch::manual_seed(1);
   auto module = captured(std::make_shared<Around>(), torch::randn({2, 3, 9, 9}));

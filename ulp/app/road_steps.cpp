@@ -84,7 +84,7 @@ RoadOutcome tried_run(const RoadSetting& setting) {
 
 RoadOutcome tried_pieces(const RoadSetting& setting) {
   const auto model = own_copy(setting);
-  PiecewiseModel pieces = lower_in_pieces(*model, {}, {.max_measuring_seconds = 0});
+  PiecewiseModel pieces = lower_in_pieces(model, setting.inputs, {}, {.max_measuring_seconds = 0});
   expect_close(setting.results, pieces.run(setting.inputs));
   int64_t engines = 0, others = 0;
   RoadOutcome outcome;

@@ -42,19 +42,45 @@ void check_finite(const runtime::TensorInfo& info, const at::Tensor& tensor) {
             " NaN or inf (allow_nonfinite runs them)");
 }
 
-/// What a file holds, ready to run: an engine, or a model in pieces.
+/// What a file holds: an engine, or a model that runs in pieces.
 struct Opened {
   std::shared_ptr<runtime::Engine> engine;
-  std::shared_ptr<PiecewiseModel> pieces;
-  std::vector<runtime::TensorInfo> inputs;
+  std::shared_ptr<graph::GraphModule> model;  ///< null where there is an engine
+  std::vector<runtime::TensorInfo> inputs;    ///< with the largest sizes of free dimensions
 
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& given) const {
-    return engine ? run_engine_all(*engine, given) : pieces->run(given);
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& given, const RunOptions& options) const {
+    if (engine) return run_engine_all(*engine, given);
+    return lower_in_pieces(model, given, {}, {.max_measuring_seconds = options.max_measuring_seconds})
+        .run(given);
   }
   std::string output_name(size_t index) const {
     return engine ? engine->outputs()[index].name : "result_" + std::to_string(index);
   }
 };
+
+/// What the graph takes with its free dimensions as in `shapes`, one for each input, or at their largest without any.
+std::vector<runtime::TensorInfo> inputs_of(const graph::Graph& graph,
+                                           const std::vector<std::vector<int64_t>>& shapes) {
+  std::vector<runtime::TensorInfo> infos;
+  for (const graph::Value* input : graph.inputs()) {
+    runtime::TensorInfo& info = infos.emplace_back(runtime::TensorInfo{.name = input->name, .shape = {}});
+    for (const graph::SizeExpr& size : input->meta.value_or(graph::TensorMeta()).sizes)
+      info.shape.push_back(size.constant() ? size.offset : runtime::kBatch);
+  }
+  for (const graph::FreeDimension& free : graph.free) {
+    const auto [first, dimension] = free.places[0];
+    int64_t size = free.max / free.multiple * free.multiple;
+    if (!shapes.empty()) {
+      if (dimension >= static_cast<int64_t>(shapes[first].size()))
+        fail(kRunWhere, "expected '", infos[first].name, "' with ", infos[first].shape.size(),
+             " dimensions, got ", shapes[first].size());
+      size = shapes[first][static_cast<size_t>(dimension)];
+      free.check(size, kRunWhere);
+    }
+    for (const auto& [input, dim] : free.places) infos[input].shape[static_cast<size_t>(dim)] = size;
+  }
+  return infos;
+}
 
 Opened open_engine(const runtime::Plan& plan, const RunOptions& options) {
   Opened opened;
@@ -84,22 +110,18 @@ Opened open(const RunOptions& options) {
     return open_engine(lower(*model.graph), options);
   }
   Opened opened;
-  opened.pieces = std::make_shared<PiecewiseModel>(
-      lower_in_pieces(*model.graph, {}, {.max_measuring_seconds = options.max_measuring_seconds}));
-  for (const graph::Value* input : std::as_const(*model.graph).graph().inputs()) {
-    runtime::TensorInfo info{.name = input->name, .shape = {}};
-    for (const graph::SizeExpr& size : input->meta.value_or(graph::TensorMeta()).sizes)
-      info.shape.push_back(size.constant() ? size.offset : runtime::kBatch);
-    opened.inputs.push_back(std::move(info));
-  }
+  opened.model = model.graph;
+  opened.inputs = inputs_of(std::as_const(*model.graph).graph(), {});
   return opened;
 }
 
-/// Free dimensions have the sizes of the inputs.
-void set_sizes(const RunOptions& options, runtime::Engine& engine,
-               const std::vector<std::vector<int64_t>>& shapes) {
+/// What is expected of inputs of these shapes, whose sizes the free dimensions have.
+std::vector<runtime::TensorInfo> expected_inputs(const RunOptions& options, const Opened& opened,
+                                                 const std::vector<std::vector<int64_t>>& shapes) {
   try {
-    engine.set_sizes(engine.sizes_for(shapes));
+    if (!opened.engine) return inputs_of(std::as_const(*opened.model).graph(), shapes);
+    opened.engine->set_sizes(opened.engine->sizes_for(shapes));
+    return opened.engine->inputs();
   } catch (const Error& error) {
     fail_file(kRunWhere, "in '", options.input, "': ", error.what());
   }
@@ -122,11 +144,7 @@ std::vector<at::Tensor> inputs_from_file(const RunOptions& options, const Opened
     inputs.push_back(*tensor);
     shapes.push_back(tensor->sizes().vec());
   }
-  std::vector<runtime::TensorInfo> expected = opened.inputs;
-  if (opened.engine) {
-    set_sizes(options, *opened.engine, shapes);
-    expected = opened.engine->inputs();
-  }
+  const std::vector<runtime::TensorInfo> expected = expected_inputs(options, opened, shapes);
   for (size_t i = 0; i < inputs.size(); ++i) check_shape(options, expected[i], inputs[i]);
   return inputs;
 }
@@ -153,7 +171,7 @@ std::vector<at::Tensor> inputs_for(const RunOptions& options, const Opened& open
 
 std::vector<RunOutput> run_file(const RunOptions& options) {
   const Opened opened = open(options);
-  const std::vector<at::Tensor> values = opened.run(inputs_for(options, opened));
+  const std::vector<at::Tensor> values = opened.run(inputs_for(options, opened), options);
   std::vector<RunOutput> outputs;
   for (size_t i = 0; i < values.size(); ++i) outputs.push_back({opened.output_name(i), values[i]});
   return outputs;

@@ -72,7 +72,7 @@ Runnable load_runnable(const std::filesystem::path& path, const ModelSpec& scrip
 Runnable in_pieces(const Runnable& model, const runtime::EngineOptions& engine) {
   Runnable result = model;
   result.kind = "pieces";
-  result.pieces = std::make_shared<PiecewiseModel>(lower_in_pieces(*model.graph, {}, engine));
+  result.pieces = std::make_shared<PiecewiseModel>(lower_in_pieces(model.graph, {}, {}, engine));
   result.forward = [pieces = result.pieces](const at::Tensor& images) { return pieces->run({images}).at(0); };
   return result;
 }

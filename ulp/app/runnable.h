@@ -32,8 +32,8 @@ ULP_API bool is_engine_file(const std::filesystem::path& path);
 ULP_API Runnable load_runnable(const std::filesystem::path& path, const ModelSpec& script_spec = {},
                                const runtime::EngineOptions& engine = {});
 
-/// Partitions the LibTorch model: engines in fp32 for what they have, LibTorch for the rest. `engine`: how
-/// they run.
+/// Partitions the LibTorch model: engines in fp32 for what they have, LibTorch for the rest. Free
+/// dimensions beside the batch have their largest sizes. `engine`: how they run.
 ULP_API Runnable in_pieces(const Runnable& model, const runtime::EngineOptions& engine = {});
 
 }  // namespace ulp::app

@@ -4,6 +4,7 @@
 #include "ulp/graph/conditions.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/lower/continued.h"
+#include "ulp/lower/example_sizes.h"
 #include "ulp/lower/free_sizes.h"
 #include "ulp/lower/lowerer.h"
 #include "ulp/lower/prepare_graph.h"
@@ -34,19 +35,6 @@ runtime::Plan lower_graph(graph::Graph& graph, const LowerOptions& options, grap
   return plan;
 }
 
-/// The free dimensions at the examples' sizes.
-void fix_free(graph::Graph& graph, const std::vector<at::Tensor>& examples) {
-  std::vector<int64_t> sizes;
-  for (const graph::FreeDimension& free : graph.free) {
-    const auto [input, dim] = free.places[0];
-    if (input >= examples.size() || !examples[input].defined() || dim >= examples[input].dim())
-      fail("lower.lower", "expected an example with dimension ", dim, " as input ", input, " for '",
-           free.name, "'");
-    sizes.push_back(examples[input].size(dim));
-  }
-  graph.fix_free(sizes);
-}
-
 }  // namespace
 }  // namespace lowering
 
@@ -63,7 +51,7 @@ runtime::Plan lower(const std::shared_ptr<graph::GraphModule>& model, const std:
   const std::shared_ptr<graph::Graph> copy = model->graph().clone();
   if (!options.continued.empty())
     fail("lower.lower", "expected no examples with LowerOptions::continued, which wants a free dimension");
-  lowering::fix_free(*copy, examples);
+  copy->fix_free(lowering::example_sizes(*copy, examples, "lower.lower"));
   lowering::set_input_shapes(*copy, examples);
   return lowering::lower_graph(*copy, options, report);
 }

@@ -12,6 +12,7 @@
 #include "ulp/libtorch/torch_parallel.h"
 #include "ulp/lower/cutter.h"
 #include "ulp/lower/evaluate.h"
+#include "ulp/lower/example_sizes.h"
 #include "ulp/lower/prepare_graph.h"
 
 namespace ulp {
@@ -236,6 +237,25 @@ PiecewiseModel lower_in_pieces(graph::GraphModule& model, const LowerOptions& op
     state->results.push_back(state->slot(value));
   state->free_early();
   return PiecewiseModel(std::move(state));
+}
+
+PiecewiseModel lower_in_pieces(const std::shared_ptr<graph::GraphModule>& model,
+                               const std::vector<at::Tensor>& examples, const LowerOptions& options,
+                               const runtime::EngineOptions& engine) {
+  constexpr const char* kWhere = "lower.lower_in_pieces";
+  if (model == nullptr) fail(kWhere, "expected a model, got null");
+  if (std::as_const(*model).graph().free.empty()) return lower_in_pieces(*model, options, engine);
+  const lowering::KeptModes kept(*model);
+  const std::shared_ptr<graph::Graph> copy = model->graph().clone();
+  std::vector<int64_t> sizes;
+  if (examples.empty()) {
+    for (const graph::FreeDimension& free : copy->free)
+      sizes.push_back(free.max / free.multiple * free.multiple);
+  } else {
+    sizes = lowering::example_sizes(*copy, examples, kWhere);
+  }
+  copy->fix_free(sizes);
+  return lower_in_pieces(*std::make_shared<graph::GraphModule>(copy), options, engine);
 }
 
 }  // namespace ulp
