@@ -264,8 +264,8 @@ void check_integer_io(const ExportFlags& flags, const graph::GraphModule& model)
       std::ranges::any_of(model.graph().nodes(), [](const auto& node) { return node->is("ulp::quantize"); });
   if (flags.tflite.integer_io && !codes)
     throw CLI::ValidationError("--integer-io",
-                               "is for models whose activations are codes (ulp quantize --recipe tflite_int8 "
-                               "--out q.onnx), got the float model '" +
+                               "is for models whose activations are codes (ulp quantize --out q.tflite "
+                               "--integer-io), got the float model '" +
                                    flags.model + "'");
 }
 

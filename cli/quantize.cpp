@@ -57,11 +57,20 @@ bool is_onnx(const QuantizeFlags& flags) {
   return ending_of(flags.out) == ".onnx";
 }
 
-/// Finds before hours of work what an ONNX file cannot hold.
-void check_fits_onnx(const QuantizeFlags& flags, const quant::AnyRecipe& recipe) {
-  const quant::Recipe* tensors = quant::tensors_of(recipe);
+bool is_tflite(const QuantizeFlags& flags) {
+  return ending_of(flags.out) == ".tflite";
+}
+
+/// Finds before hours of work what the file cannot hold.
+void check_fits_file(const QuantizeFlags& flags, const Plan& plan) {
+  const quant::Recipe* tensors = quant::tensors_of(plan.recipe.recipe);
   if (is_onnx(flags) && tensors != nullptr && tensors->backend == quant::Backend::binary)
     throw CLI::ValidationError("--out", "an ONNX file holds 8 and 4 bits, got a binary network");
+  if (!is_tflite(flags)) return;
+  if (tensors == nullptr || tensors->backend == quant::Backend::binary)
+    throw CLI::ValidationError("--out", std::string("a TensorFlow Lite file holds static int8, got --mode ") +
+                                            plan.mode.name +
+                                            "; .onnx has a form of dynamic int8 and of weights alone");
 }
 
 /// --bits is a flag of --explain, and the short name of --weight-bits.
@@ -81,6 +90,9 @@ Plan make_plan(const QuantizeFlags& flags) {
   const app::QuantizeMode& mode = !flags.mode.empty() ? app::find_quantize_mode(flags.mode)
                                   : recipe            ? app::mode_of(recipe->recipe)
                                                       : app::quantize_modes().front();
+  // The format's own rounding and ranges, unless a recipe says otherwise.
+  if (!recipe && is_tflite(flags) && quant::tensors_of(mode.default_recipe().recipe) != nullptr)
+    recipe = mode_recipe_of(to_string(quant::Backend::tflite_int8));
   const auto own = [&] { return recipe ? app::recipe_for(mode, std::move(*recipe)) : mode.default_recipe(); };
   Plan plan{mode, in_recipe(flags.recipe, own)};
   nlohmann::json given = flags.fields.given(mode.name);
@@ -98,7 +110,7 @@ nlohmann::json to_json(const QuantizeFlags& flags, const app::QuantizeRun& run) 
                  {"bytes", file_bytes(flags.out)},
                  {"weight_bytes", outcome.bytes},
                  {"float_weight_bytes", outcome.float_bytes}});
-    if (!is_onnx(flags)) json["steps"] = run.plan->steps.size();
+    if (!is_onnx(flags) && !is_tflite(flags)) json["steps"] = run.plan->steps.size();
   }
   if (outcome.accuracy) {
     json["accuracy_percent"] = outcome.accuracy->percent();
@@ -127,9 +139,9 @@ void show(const QuantizeFlags& flags, const app::QuantizeRun& run) {
   if (!outcome.comparison.empty()) print_table(app::comparison_table(outcome.comparison));
   if (!run.plan) return;
   print_table(app::result_table(outcome));
-  if (!is_onnx(flags)) return report_written(flags, *run.plan, flags.out);
+  if (!is_onnx(flags) && !is_tflite(flags)) return report_written(flags, *run.plan, flags.out);
   std::cout << "wrote " << flags.out << ": " << file_bytes(flags.out) << " bytes\n";
-  if (can_saturate(run.recipe.recipe))
+  if (is_onnx(flags) && can_saturate(run.recipe.recipe))
     std::cout << "on processors without VNNI, ONNX Runtime needs the session option "
                  "session.x64quantprecision = \"1\" to compute without saturation\n";
 }
@@ -164,6 +176,8 @@ std::vector<report::Fact> settings(const QuantizeFlags& flags, const app::Quanti
 void write_files(const QuantizeFlags& flags, app::QuantizeRun& run) {
   if (run.plan && is_onnx(flags)) {
     app::exchange_files.functions(kQuantizeWhere).export_onnx(*run.graph, flags.out, run.plan->metadata);
+  } else if (run.plan && is_tflite(flags)) {
+    app::exchange_files.functions(kQuantizeWhere).export_tflite(*run.graph, flags.out, flags.integer_io);
   } else if (run.plan) {
     run.plan->save(flags.out);
   }
@@ -233,6 +247,7 @@ app::QuantizeRun quantize(const QuantizeFlags& flags, const Plan& plan) {
   app::expect_float(*model.graph, flags.model);
   if (!flags.out.empty()) app::expect_engine_inputs(*model.graph, flags.model);
   if (is_onnx(flags)) app::exchange_files.functions(kQuantizeWhere).check_onnx(*model.graph);
+  if (is_tflite(flags)) app::exchange_files.functions(kQuantizeWhere).check_tflite(*model.graph);
   if (flags.keep_zeros) prune::mask_zeros(*model.graph);
   const bool needs_data = app::needs_data(mode, plan.recipe.recipe);
   const bool scored = flags.sensitivity || flags.keep_worst > 0 || flags.max_drop;
@@ -273,7 +288,7 @@ void run(const QuantizeFlags& flags) {
   flags.check();
   const Plan plan = make_plan(flags);
   flags.check(plan.mode);
-  check_fits_onnx(flags, plan.recipe.recipe);
+  check_fits_file(flags, plan);
   amp::prepare_training_memory();
   amp::prepare_training_products();
   apply(flags);
@@ -293,6 +308,7 @@ void add_quantize(CLI::App& app) {
       add_command(app, "quantize", "Turn a trained model into an int8 engine file, and show what that costs",
                   "  ulp quantize model.safetensors --out model.int8.ulp\n"
                   "  ulp quantize model.safetensors --backend onnx_qdq --out model.int8.onnx\n"
+                  "  ulp quantize model.safetensors --out model.int8.tflite --integer-io\n"
                   "  ulp quantize model.safetensors --mode qat --epochs 2 --out q.ulp --report .\n"
                   "  ulp quantize model.safetensors --mode qat --checkpoint q.ckpt --resume --out q.ulp\n"
                   "  ulp quantize model.safetensors --samples 5000 --recipe recipe.json --out q.ulp -v\n"

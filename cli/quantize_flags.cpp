@@ -56,7 +56,9 @@ void QuantizeFlags::check() const {
   checkpointing.check();
   if (compare && test == 0) throw CLI::ValidationError("--compare needs test data, got --test 0");
   check_other_file(model, out);
-  check_ending(out, {".ulp", ".onnx"});
+  check_ending(out, {".ulp", ".onnx", ".tflite"});
+  if (integer_io && ending_of(out) != ".tflite")
+    throw CLI::ValidationError("--integer-io is for TensorFlow Lite files, whose name ends in .tflite");
   for (const std::string& file : {out, save_recipe, checkpointing.path}) {
     if (!file.empty()) check_writable(file);
   }
@@ -85,8 +87,12 @@ void QuantizeFlags::check(const app::QuantizeMode& chosen) const {
 void add_quantize_flags(CLI::App& command, QuantizeFlags& flags) {
   command.add_option("model", flags.model,
                      "A file of `ulp train`, a TorchScript, ONNX or .pt2 file, or published weights");
-  command.add_option("-o,--out", flags.out,
-                     "Engine file to write, or an ONNX file where its name ends in .onnx");
+  command.add_option(
+      "-o,--out", flags.out,
+      "Engine file to write; an ONNX file where its name ends in .onnx, a TensorFlow Lite file (of batch "
+      "1; recipe tflite_int8 unless --recipe says another) where it ends in .tflite");
+  command.add_flag("--integer-io", flags.integer_io,
+                   "TensorFlow Lite: inputs that are quantized first come as codes, results leave as codes");
   command.add_option("--mode", flags.mode, mode_help())
       ->check(CLI::IsMember(mode_names()))
       ->default_str(std::string("the recipe's, else ") + app::quantize_modes().front().name);

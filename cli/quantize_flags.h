@@ -23,7 +23,7 @@ struct QuantizeFlags : CommonFlags {
   bool data_given = false;
   int64_t samples = 1000, test = 1000, keep_worst = 0;
   std::optional<double> max_drop = {};
-  bool sensitivity = false, compare = false, keep_zeros = false, verbose = false;
+  bool sensitivity = false, compare = false, keep_zeros = false, verbose = false, integer_io = false;
   CheckpointFlags checkpointing;
   RecipeFlags fields;  ///< of each mode's recipe
   ScriptShape shape;

@@ -259,7 +259,8 @@ TEST_F(Export, BadInputIsOneLine) {
   expect_error(shop_->ulp("train --model mlp --data data --out t.ulp"), 2, "writes .safetensors");
   expect_error(shop_->ulp("distill m.safetensors --student mlp --data data --out d.pt"), 2,
                "writes .safetensors");
-  expect_error(shop_->ulp("quantize m.safetensors --data data --out q.tflite"), 2, "writes .ulp or .onnx");
+  expect_error(shop_->ulp("quantize m.safetensors --data data --out q.gguf"), 2,
+               "writes .ulp or .onnx or .tflite");
   expect_error(shop_->ulp("lower m.safetensors --out e.onnx"), 2, "writes .ulp");
   expect_error(shop_->ulp("export none.safetensors --out x.onnx"), 3, "none.safetensors");
   expect_error(shop_->ulp("export m.safetensors --out none/x.onnx"), 1, "none");

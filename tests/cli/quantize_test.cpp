@@ -151,6 +151,23 @@ TEST_F(Quantize, ProfilesByName) {
   }
 }
 
+TEST_F(Quantize, TensorFlowLiteFilesAreWrittenByTheirOwnRecipe) {
+  Outcome outcome = quantize("--out q.tflite --integer-io --save-recipe used.json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(json::parse(read_file(*shop_ / "used.json"))["backend"], "tflite_int8");
+  EXPECT_NE(outcome.out.find("wrote q.tflite"), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.out.find("VNNI"), std::string::npos) << outcome.out;
+  EXPECT_EQ(read_file(*shop_ / "q.tflite").substr(4, 4), "TFL3");
+  const std::string listed = shop_->ulp("inspect q.tflite").out;
+  EXPECT_NE(listed.find("int8"), std::string::npos) << listed;
+  EXPECT_EQ(listed.find("QUANTIZE"), std::string::npos) << "codes come and go: " << listed;
+  outcome = quantize("--out q.tflite --mode qat --max-steps 3 --batch 16 --threads 1 --json");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* mode : {"dynamic", "weight-only"})
+    expect_error(quantize(std::string("--out q.tflite --mode ") + mode), 2, "holds static int8");
+  expect_error(quantize("--out q.ulp --integer-io"), 2, "--integer-io is for TensorFlow Lite files");
+}
+
 TEST_F(Quantize, BinaryNetworksTrainAndBecomeEngines) {
   const Outcome outcome = quantize(
       "--recipe binary --threads 1 --batch 16 --epochs 4 --optimizer adam --lr 0.002 --binary-scale output "

@@ -31,6 +31,9 @@ struct ExchangeFiles {
   void (*check_onnx)(const graph::GraphModule& graph);
   void (*export_onnx)(const graph::GraphModule& graph, const std::filesystem::path& path,
                       const std::map<std::string, std::string>& metadata);
+  /// The same of TensorFlow Lite, for a batch of 1; `integer_io` as TfliteOptions has it.
+  void (*check_tflite)(const graph::GraphModule& graph);
+  void (*export_tflite)(const graph::GraphModule& graph, const std::filesystem::path& path, bool integer_io);
 };
 ULP_API extern Component<ExchangeFiles> exchange_files;
 

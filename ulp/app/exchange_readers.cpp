@@ -5,6 +5,7 @@
 #include "ulp/app/exchange_component.h"
 #include "ulp/app/gguf_file.h"
 #include "ulp/exchange/export_onnx.h"
+#include "ulp/exchange/export_tflite.h"
 #include "ulp/exchange/import_onnx.h"
 #include "ulp/exchange/import_pt2.h"
 #include "ulp/exchange/listed_file.h"
@@ -137,6 +138,14 @@ void write_onnx(const graph::GraphModule& graph, const std::filesystem::path& pa
   exchange::export_onnx(graph, path, {.metadata = metadata});
 }
 
+void check_tflite(const graph::GraphModule& graph) {
+  exchange::export_tflite(graph);
+}
+
+void write_tflite(const graph::GraphModule& graph, const std::filesystem::path& path, bool integer_io) {
+  exchange::export_tflite(graph, path, {.integer_io = integer_io});
+}
+
 constexpr ExchangeFiles kExchangeFiles{.onnx_metadata = exchange::onnx_metadata,
                                        .load_onnx = load_onnx,
                                        .load_pt2 = load_pt2,
@@ -145,7 +154,9 @@ constexpr ExchangeFiles kExchangeFiles{.onnx_metadata = exchange::onnx_metadata,
                                        .gguf_contents = gguf_contents,
                                        .listed_contents = listed_contents,
                                        .check_onnx = check_onnx,
-                                       .export_onnx = write_onnx};
+                                       .export_onnx = write_onnx,
+                                       .check_tflite = check_tflite,
+                                       .export_tflite = write_tflite};
 const Component<ExchangeFiles>::Provider kExchangeProvider(exchange_files, kExchangeFiles);
 
 }  // namespace

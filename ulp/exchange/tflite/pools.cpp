@@ -329,7 +329,8 @@ void average_codes(Builder& builder, const Node& node) {
     refuse(node,
            "expected an average that rounds what lies in the middle of two codes away from code 0, as "
            "the format does and Recipe::tflite_int8 has it, got ",
-           text_arg(node, "rounding"));
+           text_arg(node, "rounding"),
+           ": quantize the float model by it (`ulp quantize MODEL --out FILE.tflite`)");
   const Windows windows = windows_of(builder, node, x, *node.output(), kernel, ints_arg(node, "stride", dims),
                                      std::vector<int64_t>(dims, 1), ints_arg(node, "padding", dims, {0}));
   const bool counts_padding = bool_arg(node, "count_include_pad");
