@@ -119,6 +119,40 @@ TEST(ExportSpelled, AreExactWhereNumbersAreSmallOrInfinite) {
   }
 }
 
+TEST(ExportSpelled, NormsOfAnyOrder) {
+  torch::manual_seed(3);
+  at::Tensor x = torch::randn({3, 4, 6}) * 2;
+  x.select(2, 1).zero_();
+  x.select(1, 2).zero_();
+  for (const double order : {3.0, 0.0, 0.5, 2.5, -1.0, 1.0, 2.0}) {
+    const std::string name = "order " + std::to_string(order);
+    for (const bool keep : {false, true}) {
+      expect_same_limits(
+          name, [=](const at::Tensor& v) { return at::linalg_vector_norm(v, order, {-2}, keep); }, x);
+      expect_same_limits(
+          name + " of two",
+          [=](const at::Tensor& v) {
+            return at::linalg_vector_norm(v * 1.5, order, {1, -1}, keep);
+          },
+          x);
+    }
+  }
+  namespace F = torch::nn::functional;
+  expect_same_numbers(
+      "normalize", [](const at::Tensor& v) { return F::normalize(v, F::NormalizeFuncOptions().p(3).dim(1)); },
+      x);
+  expect_same_numbers(
+      "in double", [](const at::Tensor& v) { return at::linalg_vector_norm(v, 3, {1}, true, at::kDouble); },
+      x);
+  // Cubes of 60 are beyond a half; the norm is not.
+  const torch::NoGradGuard no_grad;
+  const at::Tensor large = torch::full({2, 4}, 60.0F);
+  const auto module =
+      captured_function([](const at::Tensor& v) { return at::linalg_vector_norm(v, 3, {1}); }, large);
+  const auto half = exchange::import_onnx(exchange::export_onnx(*module, {.fp16 = true}), "half.onnx");
+  EXPECT_TRUE(torch::allclose(half->forward(large), module->forward(large), 1e-3, 0)) << half->forward(large);
+}
+
 TEST(ExportSpelled, AnglesOfZerosAndInfinities) {
   constexpr float kMany = std::numeric_limits<float>::infinity(),
                   kNan = std::numeric_limits<float>::quiet_NaN();

@@ -69,14 +69,30 @@ void argmax(Builder& builder, const Node& node) {
                  {{"axis", int_arg(node, "dim")}, {"keepdims", int64_t{bool_arg(node, "keepdim")}}});
 }
 
+/// A norm of any order but 1, 2 and infinity: (sum of |x|^p)^(1/p), and for p = 0 how many are other than 0. Halves are
+/// computed in float, as in LibTorch: the powers leave their range early.
+std::string norm_of_powers(Builder& builder, const Node& node, const Value& x, double order) {
+  const at::ScalarType type = type_of(*node.output()), work = type == at::kHalf ? at::kFloat : type;
+  const std::string name = builder.name_as(node, x, work);
+  const std::string zero = builder.scalar(0, work);
+  const std::string powers =
+      order == 0
+          ? builder.cast(node, builder.call(node, "Not", {builder.call(node, "Equal", {name, zero})}), work)
+          : builder.call(node, "Pow", {builder.call(node, "Abs", {name}), builder.scalar(order, work)});
+  const std::string sum = reduced(builder, node, "ReduceSum", powers, reduced_dims(node, x), keeps_dim(node));
+  const std::string norm =
+      order == 0 ? sum : builder.call(node, "Pow", {sum, builder.scalar(1 / order, work)});
+  return work == type ? norm : builder.cast(node, norm, type);
+}
+
 void vector_norm(Builder& builder, const Node& node) {
   const Value& x = *value_arg(node, "self");
-  if (type_of(x) != type_of(*node.output())) refuse(node, "expected a norm of the type of its input");
   const double order = number_arg(node, "ord");
-  const std::string& name = builder.name_of(&x);
+  const bool any = order != 1 && order != 2 && !std::isinf(order);
+  if (any) return builder.alias(node.output(), norm_of_powers(builder, node, x, order));
+  const std::string name = builder.name_as(node, x, type_of(*node.output()));
   if (order == 2) return reduce(builder, node, "ReduceL2", name);
   if (order == 1) return reduce(builder, node, "ReduceL1", name);
-  if (!std::isinf(order)) refuse(node, "expected a norm of order 1, 2 or infinity, got ", order);
   reduce(builder, node, order > 0 ? "ReduceMax" : "ReduceMin", builder.call(node, "Abs", {name}));
 }
 
