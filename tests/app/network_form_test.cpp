@@ -193,5 +193,27 @@ TEST_F(NetworkForm, AFileOfAnotherKindSaysWhatIsRead) {
     EXPECT_SAYS(error_of(read), "notes.txt', which begins as none of them");
 }
 
+TEST_F(NetworkForm, ADamagedFileIsNamedByWhatItIs) {
+  const auto says = [&](const char* name, const std::string& bytes) {
+    std::ofstream(folder_ / name, std::ios::binary) << bytes;
+    const std::string text = error_of([&] { load_any_model_file(folder_ / name); });
+    EXPECT_EQ(text.find("safetensors file"), std::string::npos) << text;
+    EXPECT_SAYS(text, name);
+    return text;
+  };
+  const std::string zip("PK\x03\x04", 4);
+  EXPECT_SAYS(says("empty.gguf", ""), "which is empty, though its name says a GGUF file");
+  EXPECT_SAYS(says("short.ulp", "abc"), "begins as none of them, though its name says an engine");
+  EXPECT_SAYS(says("page.pt", "<html>no such file</html>"), "its name says a TorchScript archive");
+  EXPECT_SAYS(says("model.tflite", std::string("\x1c\0\0\0TFL3", 8) + std::string(40, '\1')),
+              "which is a TensorFlow Lite file");
+  EXPECT_SAYS(says("empty.pt2", ""), "expected a .pt2 archive, got");
+  EXPECT_SAYS(says("cut.pt2", zip + std::string(60, 'x')), "it is cut short (64 bytes)");
+  EXPECT_SAYS(says("page.pt2", "<html></html>"), "does not begin as a zip archive");
+  EXPECT_SAYS(says("cut.onnx", std::string("\x08\x09\x3a\x50", 4) + "abc"),
+              "expected an ONNX file that is whole");
+  EXPECT_SAYS(says("cut.onnx", std::string("\x08\x09\x3a\x50", 4) + "abc"), "field 7");
+}
+
 }  // namespace
 }  // namespace ulp::app

@@ -62,15 +62,43 @@ const ExchangeFiles& readers() {
 
 constinit Component<ExchangeFiles> exchange_files("exchange");
 
+namespace {
+
+/// What a file is by its name, where that says so.
+std::string kind_by_name(const std::filesystem::path& path) {
+  static constexpr std::pair<std::string_view, const char*> kEndings[] = {
+      {".gguf", "a GGUF file"},           {".ulp", "an engine"},
+      {".safetensors", "safetensors"},    {".tflite", "a TensorFlow Lite file"},
+      {".pt", "a TorchScript archive"},   {".pth", "a TorchScript archive"},
+      {".mlpackage", "a Core ML package"}};
+  const std::string ending = path.extension().string();
+  for (const auto& [known, kind] : kEndings)
+    if (ending == known) return kind;
+  return "";
+}
+
+}  // namespace
+
 void expect_safetensors(const std::filesystem::path& path) {
   // The size of the header in 8 bytes, and the header, which begins with a brace.
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return;
   char start[9] = {};
   std::ifstream in(path, std::ios::binary);
-  if (in.read(start, sizeof start) && start[8] != '{')
-    fail_file("app.load_model_file",
-              "expected a model or an engine: a file of `ulp train` or `ulp lower`, TorchScript, ONNX, .pt2, "
-              "GGUF or published weights, got '",
-              path.string(), "', which begins as none of them");
+  if (!in) return;
+  in.read(start, sizeof start);
+  const auto there = static_cast<size_t>(in.gcount());
+  if (there == sizeof start && start[8] == '{') return;
+  std::string found = there == 0 ? "which is empty" : "which begins as none of them";
+  if (std::string_view(start + 4, 4) == "TFL3")
+    found =
+        "which is a TensorFlow Lite file: they are written, and `ulp inspect` lists them, but none is run";
+  else if (const std::string kind = kind_by_name(path); !kind.empty())
+    found += ", though its name says " + kind + ": it is damaged, or something else";
+  fail_file("app.load_model_file",
+            "expected a model or an engine: a file of `ulp train` or `ulp lower`, TorchScript, ONNX, .pt2, "
+            "GGUF or published weights, got '",
+            path.string(), "', ", found);
 }
 
 bool is_zip_file(const std::filesystem::path& path) {

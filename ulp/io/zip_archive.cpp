@@ -2,6 +2,7 @@
 
 #include <zip.h>
 
+#include <fstream>
 #include <set>
 
 #include "ulp/base/error.h"
@@ -46,6 +47,18 @@ void check_entry(const zip_stat_t& stat, const std::string& name, const char* wh
   const std::string reason = zip_error_strerror(&error);
   zip_error_fini(&error);
   fail_file(where, "could not read '", name, "' as ", kind, ": ", reason);
+}
+
+/// No zip archive: what it is instead.
+[[noreturn]] void refuse_other(const fs::path& path, uint64_t size, const char* where, const char* kind) {
+  char start[4] = {};
+  std::ifstream(path, std::ios::binary).read(start, sizeof start);
+  const bool begins = std::string_view(start, sizeof start) == std::string_view("PK\x03\x04", sizeof start);
+  fail_file(where, "expected ", kind, ", got '", path.string(), "', which ",
+            size == 0 ? "is empty"
+            : begins  ? "begins as a zip archive, but has no list of entries at its end: it is cut short"
+                      : "does not begin as a zip archive",
+            " (", size, " bytes)");
 }
 
 }  // namespace
@@ -94,6 +107,7 @@ ZipArchive::ZipArchive(const fs::path& path, const char* where, const char* kind
   int code = 0;
   archive_ = zip_open(path.c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &code);
   if (archive_ == nullptr) {
+    if (code == ZIP_ER_NOZIP) refuse_other(path, size, where_, kind);
     zip_error_t error;
     zip_error_init_with_code(&error, code);
     refuse(error, name_, where_, kind);
