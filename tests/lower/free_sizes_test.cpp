@@ -283,6 +283,20 @@ TEST(FreeSizes, AConstantThatIsNoCornerIsRefused) {
   EXPECT_ERROR(ulp::lower(*graph), "constants that are the first elements of those at the largest sizes");
 }
 
+TEST(FreeSizes, ACutThatIsLongerThanTheSmallestSizeIsRefusedByName) {
+  const auto net = std::make_shared<Net>();
+  net->body = [](const at::Tensor& x) { return x.slice(1, -3) * 2; };
+  const auto graph = ulp::capture(net, Tensors{random_texts(2, 16)}, {.free = {{0, 1, "time"}}});
+  graph->eval();
+  const std::string text = error_of([&] { ulp::lower(*graph); });
+  for (const char* word : {"[lower.lower]", "'time' 1", "slice", "FreeSize::min"}) EXPECT_SAYS(text, word);
+  const auto longer = ulp::capture(net, Tensors{random_texts(2, 16)}, {.free = {{0, 1, "time", 16, 3}}});
+  longer->eval();
+  runtime::Engine engine(ulp::lower(*longer));
+  for (const int64_t length : {3, 7, 16})
+    expect_near(*longer, engine, {{"time", length}}, {random_texts(2, length)}, kF32Db);
+}
+
 TEST(FreeSizes, NumbersInProgramsFollow) {
   const auto net = std::make_shared<Net>();
   net->body = [](const at::Tensor& x) { return x / x.size(1) + (x.size(1) * x.size(1) - 3); };

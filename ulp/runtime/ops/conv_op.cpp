@@ -55,7 +55,9 @@ ConstantFacts::Channels channels_of(const StepView& view, int64_t channels, int6
 void check_u8_channels(const StepView& view, int64_t channels, int64_t per_channel) {
   const ConstantFacts::Channels found = channels_of(view, channels, per_channel);
   if (found.largest_sum > std::numeric_limits<int32_t>::max()) {
-    view.fail("channel ", found.largest, " could overflow its int32 accumulator");
+    view.fail("expected an int8 layer whose sums fit 32 bits, up to ", std::numeric_limits<int32_t>::max(),
+              ", got one whose channel ", found.largest, " can reach ", found.largest_sum,
+              "; leave the layer in float by the recipe");
   }
   for (const int64_t channel : {found.low, found.high}) {
     const float scale = constant_data<float>(view, "weight_scale")[channel];
