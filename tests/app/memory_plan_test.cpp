@@ -151,7 +151,7 @@ TEST(MemoryPlan, ABudgetOfBytesIsThatOfTheAskedBatch) {
   const int64_t less =
       measured({.checkpoint_activations = {.kind = CheckpointRule::Kind::bytes, .number = budget}});
   EXPECT_LT(less, whole * 7 / 10);
-  EXPECT_LT(less, budget * 120 / 100) << "parameters, gradients and work space lie on top";
+  EXPECT_LT(less, budget * 125 / 100) << "parameters, gradients and work space lie on top";
   EXPECT_ERROR(measured({.checkpoint_activations = rule("bytes:1KiB")}), "expected");
 }
 
