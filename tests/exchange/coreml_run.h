@@ -211,7 +211,13 @@ class MilRun {
     if (op.op == "cumsum") return x.cumsum(in(op, "axis").item<int64_t>());
     if (op.op == "argsort")
       return x.argsort(in(op, "axis").item<int64_t>(), !flag(op, "ascending")).to(at::kInt);
-    if (op.op == "matmul") return torch::matmul(x, in(op, "y"));
+    if (op.op == "softmax") return x.softmax(in(op, "axis").item<int64_t>());
+    if (op.op == "matmul") {
+      const auto turned = [&](const at::Tensor& one, const char* flag_name) {
+        return op.inputs.contains(flag_name) && flag(op, flag_name) ? one.transpose(-2, -1) : one;
+      };
+      return torch::matmul(turned(x, "transpose_x"), turned(in(op, "y"), "transpose_y"));
+    }
     if (op.op == "linear")
       return torch::linear(x, in(op, "weight"), op.inputs.contains("bias") ? in(op, "bias") : at::Tensor());
     if (op.op == "gelu") return torch::gelu(x, word(op, "mode") == "EXACT" ? "none" : "tanh");

@@ -322,7 +322,8 @@ class TfliteRun {
       case kReduceProd:
         return x().prod(ints(op, 1).at(0), op.options.get<int8_t>(0) != 0);
       case kBatchMatMul:
-        return at::matmul(x(), in(op, 1));
+        return at::matmul(op.options.get<int8_t>(0) != 0 ? x().mT() : x(),
+                          op.options.get<int8_t>(1) != 0 ? in(op, 1).mT() : in(op, 1));
       case kCumsum:
         return x().cumsum(ints(op, 1).at(0));
       case kConv3d:

@@ -166,9 +166,13 @@ std::optional<AddedMask> ScoreMasks::added(const Argument& mask, double sign, in
     if (!number) return std::nullopt;
     return AddedMask{.numbers = {{{triangle->size, {}}, *number}}, .values = nullptr};
   }
-  const Node* node = maker_of(mask);
-  if (node == nullptr || !mask.value->meta || !at::isFloatingType(mask.value->meta->dtype))
+  if (!mask.is_value() || !mask.value->meta || !at::isFloatingType(mask.value->meta->dtype))
     return std::nullopt;
+  const AddedMask values{.numbers = {}, .values = mask.value};
+  const bool is_row = sign > 0 && rank == 4 && mask.value->meta->dtype == at::kFloat &&
+                      !fixed_.is_fixed(mask) && is_key_row(*mask.value) && graph::rank(mask) == 4;
+  const Node* node = maker_of(mask);
+  if (node == nullptr) return is_row ? std::optional(values) : std::nullopt;  // an input
   std::optional<PickedScores> where;
   std::optional<double> number;
   if (node->is("aten::masked_fill") && fixed_.number(node->args[0]) == 0.0) {
@@ -187,9 +191,7 @@ std::optional<AddedMask> ScoreMasks::added(const Argument& mask, double sign, in
   if (cast && node->args[0].value->meta && at::isFloatingType(node->args[0].value->meta->dtype))
     return added(node->args[0], sign, rank);
   if (auto made = weighted(*node, sign, rank)) return made;
-  if (sign > 0 && rank == 4 && mask.value->meta->dtype == at::kFloat && !fixed_.is_fixed(mask) &&
-      is_key_row(*mask.value) && graph::rank(mask) == 4)
-    return AddedMask{.numbers = {}, .values = mask.value};
+  if (is_row) return values;
   if (repeats(*node)) return added(node->args[0], sign, rank_inside(*node, rank));
   if (node->target() == "aten::add.Tensor" && graph::number(node->args[2]) == 1.0) {
     std::optional<AddedMask> a = added(node->args[0], sign, rank);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ulp/graph/passes/fixed_tensor.h"
 #include "ulp/graph/passes/pattern.h"
 #include "ulp/lower/attention.h"
 #include "ulp/lower/attention_mask.h"
@@ -416,13 +417,22 @@ Argument constant(Graph& graph, const std::string& wish, const at::Tensor& tenso
   return graph.attribute(name);
 }
 
-/// True where a score of the node is hidden; none where all are seen or numbers are added.
+bool is_truth(const Value& mask) {
+  return mask.meta && mask.meta->dtype == at::kBool;
+}
+
+/// True where a score of the node is hidden; none where all are seen. Of a mask that is added: where it is
+/// -inf, if that may be so for all keys of a query.
 Argument hidden_scores(Graph& graph, Node& node) {
   const Argument mask = node.arg("attn_mask");
-  if (mask.is_value() && mask.value->meta && mask.value->meta->dtype == at::kBool) {
+  if (mask.is_value()) {
+    const bool truth = is_truth(*mask.value);
+    if (!truth && !graph::may_hide_all_keys(graph, *mask.value)) return none();
     const at::Tensor held = graph.attribute_tensor(mask.value);
-    if (held.defined()) return constant(graph, node.name() + ".hidden", held.logical_not());
-    return call_before(graph, "aten::logical_not", {mask}, node);
+    if (held.defined())
+      return constant(graph, node.name() + ".hidden", truth ? held.logical_not() : held == -INFINITY);
+    if (truth) return call_before(graph, "aten::logical_not", {mask}, node);
+    return call_before(graph, "aten::eq.Scalar", {mask, c10::IValue(-INFINITY)}, node);
   }
   if (!node.arg("is_causal").literal.toBool()) return none();
   const int64_t queries = size_at(node.arg("query").value, 2), keys = size_at(node.arg("key").value, 2);
@@ -443,10 +453,10 @@ bool write_out(Graph& graph, Node& node) {
   Value* turned = call_before(graph, "aten::transpose.int", {node.arg("key"), before, last}, node);
   Value* scores = call_before(graph, "aten::matmul", {scaled, turned}, node);
   const Argument mask = node.arg("attn_mask"), hidden = hidden_scores(graph, node);
-  if (hidden.is_value()) {
-    scores = call_before(graph, "aten::masked_fill.Scalar", {scores, hidden, c10::IValue(-INFINITY)}, node);
-  } else if (mask.is_value()) {
+  if (mask.is_value() && !is_truth(*mask.value)) {
     scores = call_before(graph, "aten::add.Tensor", {scores, mask, c10::IValue(int64_t{1})}, node);
+  } else if (hidden.is_value()) {
+    scores = call_before(graph, "aten::masked_fill.Scalar", {scores, hidden, c10::IValue(-INFINITY)}, node);
   }
   Value* weights = call_before(graph, "aten::softmax.int", {scores, last, none()}, node);
   if (hidden.is_value()) {  // a row that is all hidden gives zeros, as LibTorch has it

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ulp/exchange/coreml/converters.h"
+#include "ulp/graph/passes/fixed_tensor.h"
 
 namespace ulp::exchange::coreml {
 
@@ -47,6 +48,15 @@ class Scores {
     return step("select", {{"cond", visible}, {"a", softmax()}, {"b", builder_.number(0, type_.dtype)}});
   }
 
+  /// The same where a mask of numbers, which was added, is -inf.
+  std::string softmax_beside(const Value& mask) {
+    const std::string hidden = builder_.call(
+        node_, "equal",
+        {{"x", builder_.name_of(&mask)}, {"y", builder_.number(-INFINITY, exchange::type_of(mask))}},
+        {at::kBool, shape_of(node_, mask)});
+    return step("select", {{"cond", hidden}, {"a", builder_.number(0, type_.dtype)}, {"b", softmax()}});
+  }
+
  private:
   std::string step(const char* op, Inputs inputs) {
     return builder_.call(node_, op, std::move(inputs), type_);
@@ -68,7 +78,10 @@ void attention(Builder& builder, const Node& node) {
   const Value* mask = optional_value(node, "attn_mask");
   const bool chooses = mask != nullptr && type_of(*mask) == at::kBool;
   if (mask != nullptr && !chooses) scores.add(builder.name_of(mask));
-  const std::string weights = chooses ? scores.softmax_of(builder.name_of(mask)) : scores.softmax();
+  const bool hides = mask != nullptr && !chooses && graph::may_hide_all_keys(builder.graph(), *mask);
+  const std::string weights = chooses ? scores.softmax_of(builder.name_of(mask))
+                              : hides ? scores.softmax_beside(*mask)
+                                      : scores.softmax();
   builder.result(node, "matmul",
                  {{"x", weights},
                   {"y", builder.in(node, "value")},

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ulp/exchange/onnx/converters.h"
+#include "ulp/graph/passes/fixed_tensor.h"
 
 namespace ulp::exchange::onnx {
 
@@ -37,11 +38,19 @@ std::string causal_mask(Builder& builder, const Node& node) {
   return builder.cast(node, builder.call(node, "Trilu", {ones}, {{"upper", int64_t{0}}}), at::kBool);
 }
 
-/// The weights of attention. What is hidden gets none, also where all is hidden, as in LibTorch.
+/// The weights of attention. What is hidden gets none, also where all is hidden, as in LibTorch. `mask`: the
+/// node's, or null.
 std::string weights_of(Builder& builder, const Node& node, const std::string& scores,
-                       const std::string& visible) {
-  if (visible.empty()) return builder.call(node, "Softmax", {scores}, {{"axis", int64_t{-1}}});
+                       const std::string& visible, const Value* mask) {
   const at::ScalarType type = type_of(*node.output());
+  if (visible.empty()) {
+    const std::string soft = builder.call(node, "Softmax", {scores}, {{"axis", int64_t{-1}}});
+    if (mask == nullptr || !graph::may_hide_all_keys(builder.graph(), *mask)) return soft;
+    const at::ScalarType own = type_of(*mask);
+    const std::string hidden =
+        builder.call(node, "Equal", {builder.name_of(mask), builder.scalar(-INFINITY, own)});
+    return builder.call(node, "Where", {hidden, builder.scalar(0, type), soft});
+  }
   const double lowest = type == at::kHalf ? -65504.0 : std::numeric_limits<float>::lowest();
   const std::string shown = builder.call(node, "Where", {visible, scores, builder.scalar(lowest, type)});
   const std::string soft = builder.call(node, "Softmax", {shown}, {{"axis", int64_t{-1}}});
@@ -54,14 +63,16 @@ void attention(Builder& builder, const Node& node) {
   if (number_arg(node, "dropout_p") != 0) refuse(node, "expected no dropout in eval mode");
   std::string scores = scores_of(builder, node), visible;
   if (bool_arg(node, "is_causal")) visible = causal_mask(builder, node);
-  if (const Value* mask = optional_value(node, "attn_mask")) {
+  const Value* mask = optional_value(node, "attn_mask");
+  if (mask != nullptr) {
     if (type_of(*mask) != at::kBool) {
       scores = builder.call(node, "Add", {scores, builder.name_of(mask)});
     } else {
       visible = builder.name_of(mask);
     }
   }
-  builder.result(node, "MatMul", {weights_of(builder, node, scores, visible), builder.in(node, "value")});
+  const std::string weights = weights_of(builder, node, scores, visible, mask);
+  builder.result(node, "MatMul", {weights, builder.in(node, "value")});
 }
 
 }  // namespace

@@ -18,6 +18,10 @@ using at::Tensor;
 struct Found {
   std::string value = {}, probabilities = {}, scores = {}, mask = {};
   bool visible = false;  ///< the mask says what may be seen, in bools
+  /// What a query that sees no key gets: LibTorch's zeros, where a choice by the mask makes them; or where NaN
+  /// becomes zeros; else what softmax makes of the scores.
+  enum class Blind { zeros, zeros_of_nan, softmax } blind = Blind::softmax;
+  bool infinite = true;  ///< hidden scores are -inf, not a low number
   double dropout = 0, scale = 1;
   std::string query = {}, key = {};  ///< the key [..., head, time]
 };
@@ -35,6 +39,10 @@ bool hides(Call& call, const std::string& value) {
   return known->value.item<double>() <= (known->value.scalar_type() == at::kHalf ? kLowHalf : kLow);
 }
 
+bool is_infinite(Call& call, const std::string& value) {
+  return std::isinf(call.run().known(value, call.node())->value.item<double>());
+}
+
 /// Dropout, and zeros where all is hidden.
 void strip_probabilities(Call& call, Found& found) {
   if (const FileNode* dropout = maker_of(call, found.probabilities, "Dropout")) {
@@ -47,8 +55,10 @@ void strip_probabilities(Call& call, Found& found) {
   if (is_zero(call, choice->inputs[2])) {
     found.mask = choice->inputs[0];
     found.visible = true;
+    found.blind = Found::Blind::zeros;
     found.probabilities = choice->inputs[1];
   } else if (is_zero(call, choice->inputs[1]) && maker_of(call, choice->inputs[0], "IsNaN") != nullptr) {
+    found.blind = Found::Blind::zeros_of_nan;
     found.probabilities = choice->inputs[2];
   }
 }
@@ -60,6 +70,7 @@ bool strip_mask(Call& call, Found& found) {
     if (found.visible && found.mask != choice->inputs[0]) return false;
     found.mask = choice->inputs[0];
     found.visible = true;
+    found.infinite = is_infinite(call, choice->inputs[2]);
     found.scores = choice->inputs[1];
     return true;
   }
@@ -120,6 +131,27 @@ bool is_causal(Call& call, const Found& found) {
   return at::equal(at::eq(shown, 0), lower) && at::equal(at::gt(shown, kLow), lower);
 }
 
+/// True where each query of a mask that is known sees a key.
+bool shows_a_key(Call& call, const Found& found) {
+  const Slot* known =
+      call.analysis().follows_inputs(found.mask) ? nullptr : call.run().known(found.mask, call.node());
+  if (known == nullptr || known->value.dim() < 1) return false;
+  const at::DisableRecordFunctionGuard beside_the_capture;
+  const Tensor& mask = known->value;
+  if (found.visible) return mask.scalar_type() == at::kBool && at::all(at::any(mask, -1)).item<bool>();
+  constexpr double kHalfOfLow = -1.5e38, kHalfOfLowHalf = -32752;
+  return mask.is_floating_point() &&
+         at::all(at::any(at::gt(mask, mask.scalar_type() == at::kHalf ? kHalfOfLowHalf : kHalfOfLow), -1))
+             .item<bool>();
+}
+
+/// Whether a query that sees no key gets LibTorch's zeros, or there is none.
+bool blind_queries_are_zeros(Call& call, const Found& found) {
+  if (found.mask.empty() || found.blind == Found::Blind::zeros) return true;
+  if (found.blind == Found::Blind::zeros_of_nan && found.infinite) return true;
+  return shows_a_key(call, found);
+}
+
 bool is_last(Call& call, const FileNode& softmax, int64_t rank) {
   constexpr int64_t kOneDimension = 13;
   const Call inner(call.run(), softmax, Call::As::calls);
@@ -147,6 +179,7 @@ Tensor attention_of(Call& product) {
   const auto leading = [&](const Tensor& x) { return x.sizes().slice(0, static_cast<size_t>(rank - 2)); };
   if (key.dim() != rank || leading(key) != leading(query) || leading(value) != leading(query)) return {};
   const bool causal = !found.mask.empty() && is_causal(product, found);
+  if (!causal && !blind_queries_are_zeros(product, found)) return {};
   std::optional<Tensor> mask;
   if (!found.mask.empty() && !causal) {
     mask = run.tensor(found.mask, product.node());

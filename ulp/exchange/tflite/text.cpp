@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "ulp/exchange/tflite/converters.h"
+#include "ulp/graph/passes/fixed_tensor.h"
 
 namespace ulp::exchange::tflite {
 
@@ -69,7 +70,13 @@ void attention(Builder& builder, const Node& node) {
   schema::SoftmaxOptionsT options;
   options.beta = 1;
   Index weights = call(Operation::SOFTMAX, {scores}, options_of(std::move(options)));
-  if (visible >= 0) weights = call(Operation::SELECT_V2, {visible, weights, builder.scalar(0)});
+  if (visible >= 0) {
+    weights = call(Operation::SELECT_V2, {visible, weights, builder.scalar(0)});
+  } else if (mask != nullptr && graph::may_hide_all_keys(builder.graph(), *mask)) {
+    const Index hidden = builder.between(node, builder.shape_of(node, *mask), schema::TensorType::BOOL);
+    builder.emit(Operation::EQUAL, {builder.numbers(node, mask), builder.scalar(-INFINITY)}, {hidden});
+    weights = call(Operation::SELECT_V2, {hidden, builder.scalar(0), weights});
+  }
   builder.emit(Operation::BATCH_MATMUL, {weights, builder.numbers(node, &v)},
                {builder.make_numbers(node, node.output(), Layout::as_is)}, product_options(false));
 }

@@ -1,5 +1,10 @@
 #include "ulp/graph/passes/canonicalize_attention.h"
 
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ulp/graph/passes/fixed_tensor.h"
 #include "ulp/graph/passes/pattern.h"
 
 namespace ulp::graph {
@@ -26,9 +31,17 @@ Value* swapped(const Argument& arg) {
   return x != y && x >= n - 2 && y >= n - 2 ? node->args[0].value : nullptr;
 }
 
+/// True where the sum of scores and a mask has the scores' own type and sizes: nothing is broadcast but the
+/// mask, which is no truth.
+bool is_mask_of(const Argument& mask, const Value& scores, const Value& sum) {
+  return mask.value->meta && scores.meta && sum.meta && mask.value->meta->dtype == scores.meta->dtype &&
+         sum.meta->dtype == scores.meta->dtype && sum.meta->sizes == scores.meta->sizes;
+}
+
 /// Follows the weights back to q and k; empty text on success, "-" when this is no attention at all.
 std::string match(const Graph& graph, Node& product, Attention& found) {
   found.product = &product;
+  if (!product.args[1].is_value()) return "-";
   found.value = product.args[1].value;
   Node* weights = product.args[0].is_value() ? product.args[0].value->producer : nullptr;
   Node *reader = &product, *dropout = nullptr;
@@ -47,11 +60,13 @@ std::string match(const Graph& graph, Node& product, Attention& found) {
       number(scores->arg("alpha")) == 1.0) {
     mask = scores;
     scores = mask->args[0].value->producer;
+    if (!is_mask_of(mask->args[1], *scores->output(), *mask->output())) return "-";
   }
   if (!is_product(*scores) || rank(scores->output()) < 3) return "-";
   found.key = swapped(scores->args[1]);
   if (!found.key) return "-";
   found.query = scores->args[0].value;
+  if (rank(scores->args[0]) != n || rank(scores->args[1]) != n || rank(product.args[1]) != n) return "-";
   if (mask) found.mask = mask->args[1].value;
   if (dropout) {
     bool off =
@@ -65,6 +80,10 @@ std::string match(const Graph& graph, Node& product, Attention& found) {
   }
   if (dropout && !other_users(graph, dropout->output(), product).empty())
     return dropout->name() + " is also used by " + other_users(graph, dropout->output(), product);
+  // With all keys hidden the softmax gives NaN, and so has its product; the node gives zeros.
+  if (found.mask && may_hide_all_keys(graph, *found.mask)) {
+    return "its mask " + found.mask->name + " may hide all keys of a query, which gives NaN here";
+  }
   return "";
 }
 
