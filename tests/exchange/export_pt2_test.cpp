@@ -490,7 +490,7 @@ TEST(ExportPt2, WhatHasNoFormIsRefusedByNameAndNothingIsWritten) {
   EXPECT_FALSE(std::filesystem::exists(folder / "n.pt2"));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
   OneCall other(at::kFloat, {2, 4});
-  other.store("waves", torch::zeros({2}, torch::kComplexFloat));
+  other.store("waves", torch::zeros({2}, torch::kFloat8_e4m3fn));
   EXPECT_ERROR(export_pt2(*other.module("aten::relu", {other.x}, torch::ones({2, 4}))), "'waves'");
   EXPECT_ERROR(export_pt2(*images(), folder / "none" / "m.pt2"), "none");
 }

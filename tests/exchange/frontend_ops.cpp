@@ -8,7 +8,7 @@ namespace {
 
 using T = at::Tensor;
 using Results = std::vector<T>;
-using Sizes = std::vector<int64_t>;
+using TensorSizes = std::vector<int64_t>;
 
 constexpr const char* kAll = "engine onnx tflite coreml pt2";
 
@@ -20,14 +20,14 @@ std::string words_of(const Parts&... parts) {
 }
 
 /// Normal numbers, or few whole ones, of which many are equal.
-T numbers(Draw& dice, const Sizes& sizes) {
+T numbers(Draw& dice, const TensorSizes& sizes) {
   if (dice.coin()) return torch::randn(sizes);
   return torch::randint(-2, 3, sizes).to(torch::kFloat);
 }
 
 /// A batch of 1 to 3 and one to three dimensions more.
-Sizes any_sizes(Draw& dice, int64_t most = 3) {
-  Sizes sizes = {dice.between(1, 3)};
+TensorSizes any_sizes(Draw& dice, int64_t most = 3) {
+  TensorSizes sizes = {dice.between(1, 3)};
   for (int64_t d = dice.between(1, most); d > 0; --d) sizes.push_back(dice.between(1, 6));
   return sizes;
 }
@@ -100,10 +100,10 @@ FrontendCall draw_aminmax(Draw& dice) {
 
 template <bool root>
 FrontendCall draw_var_mean(Draw& dice) {
-  Sizes sizes = any_sizes(dice);
+  TensorSizes sizes = any_sizes(dice);
   sizes.back() = dice.between(3, 6);
   const T x = torch::randn(sizes);
-  const Sizes dims = dice.coin() && x.dim() > 2 ? Sizes{1, -1} : Sizes{-1};
+  const TensorSizes dims = dice.coin() && x.dim() > 2 ? TensorSizes{1, -1} : TensorSizes{-1};
   const int64_t correction = dice.between(0, 2);
   const bool keep = dice.coin();
   return on(x, words_of(root ? "std_mean(" : "var_mean(", dims, ", ", correction, ", ", keep, ")"),
@@ -145,7 +145,7 @@ FrontendCall draw_max_places(Draw& dice) {
 
 FrontendCall draw_adaptive_places(Draw& dice) {
   const T x = numbers(dice, {dice.between(1, 2), 2, dice.between(3, 7), dice.between(3, 7)});
-  const Sizes out = {dice.between(1, 3), dice.between(1, 3)};
+  const TensorSizes out = {dice.between(1, 3), dice.between(1, 3)};
   return on(x, words_of("adaptive_max_pool2d(", out, ")"), [=](const T& v) {
     const auto [values, places] = at::adaptive_max_pool2d(v, out);
     return Results{values, as_float(places)};
@@ -228,7 +228,7 @@ FrontendCall draw_diag_embed(Draw& dice) {
 }
 
 FrontendCall draw_diagonal(Draw& dice) {
-  Sizes sizes = {dice.between(1, 3), dice.between(3, 6), dice.between(3, 6)};
+  TensorSizes sizes = {dice.between(1, 3), dice.between(3, 6), dice.between(3, 6)};
   if (dice.coin()) sizes.insert(sizes.begin() + 1, 3);
   const T x = numbers(dice, sizes);
   const int64_t offset = dice.between(-2, 2);
@@ -246,7 +246,7 @@ FrontendCall draw_rot90(Draw& dice) {
 }
 
 FrontendCall draw_unfold(Draw& dice) {
-  Sizes sizes = any_sizes(dice);
+  TensorSizes sizes = any_sizes(dice);
   sizes.back() = dice.between(3, 7);
   const T x = numbers(dice, sizes);
   const int64_t size = dice.between(1, 3), step = dice.between(1, 3);
@@ -452,8 +452,8 @@ std::span<const FrontendOp> frontend_products() {
   static constexpr FrontendOp kOps[] = {{"mv, addmv", draw_mv, "", "", kAll},
                                         {"baddbmm", draw_baddbmm, "", "", kAll},
                                         {"cross", draw_cross, "", "", kAll},
-                                        {"rfft, irfft", draw_fourier, "pt2", "", kAll},
-                                        {"fft2, ifft2", draw_fourier_planes, "pt2", "", kAll}};
+                                        {"rfft, irfft", draw_fourier, "", "", kAll},
+                                        {"fft2, ifft2", draw_fourier_planes, "", "", kAll}};
   return kOps;
 }
 

@@ -18,7 +18,7 @@ namespace ulp::test {
 
 namespace {
 
-using Sizes = std::vector<int64_t>;
+using TensorSizes = std::vector<int64_t>;
 
 std::shared_ptr<graph::GraphModule> listed_net() {
   auto net = std::make_shared<FunctionNet>();
@@ -72,9 +72,9 @@ TEST(ListedFile, TensorFlowLiteFilesAreListed) {
   const exchange::ListedFile file = exchange::list_tflite(folder / "m.tflite");
   EXPECT_EQ(ops_of(file), (std::vector<std::string>{"FULLY_CONNECTED", "SOFTMAX"}));
   ASSERT_EQ(used_as(file, "input").size(), 1U);
-  EXPECT_EQ(used_as(file, "input")[0].shape, (Sizes{-1, 6}));
+  EXPECT_EQ(used_as(file, "input")[0].shape, (TensorSizes{-1, 6}));
   EXPECT_EQ(used_as(file, "input")[0].type, "FLOAT32");
-  EXPECT_EQ(used_as(file, "output").at(0).shape, (Sizes{-1, 4}));
+  EXPECT_EQ(used_as(file, "output").at(0).shape, (TensorSizes{-1, 4}));
   EXPECT_EQ(file.operators[0].inputs.at(0), used_as(file, "input")[0].name);
   uint64_t bytes = 0;
   for (const auto& stored : used_as(file, "stored")) bytes += stored.bytes;
@@ -89,11 +89,11 @@ TEST(ListedFile, CoreMlPackagesAreListed) {
   exchange::export_coreml(*listed_net(), package, {.batch = 3});
   const exchange::ListedFile file = exchange::list_coreml(package);
   EXPECT_EQ(ops_of(file), (std::vector<std::string>{"linear", "softmax"}));
-  EXPECT_EQ(used_as(file, "input").at(0).shape, (Sizes{3, 6}));
-  EXPECT_EQ(used_as(file, "output").at(0).shape, (Sizes{3, 4}));
+  EXPECT_EQ(used_as(file, "input").at(0).shape, (TensorSizes{3, 6}));
+  EXPECT_EQ(used_as(file, "output").at(0).shape, (TensorSizes{3, 4}));
   EXPECT_EQ(used_as(file, "output")[0].type, "float32");
   const auto stored = used_as(file, "stored");
-  const auto weight = std::ranges::find(stored, Sizes{4, 6}, &exchange::ListedTensor::shape);
+  const auto weight = std::ranges::find(stored, TensorSizes{4, 6}, &exchange::ListedTensor::shape);
   ASSERT_NE(weight, stored.end());
   EXPECT_EQ(weight->bytes, 4 * 6 * sizeof(float));
   std::filesystem::path model;

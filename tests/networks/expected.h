@@ -24,12 +24,6 @@ inline const std::string kTeacherDecodes = "[distill.mse] expected the teacher's
 
 inline const std::map<std::string, std::vector<Missing>> kMissing = {
     {"forecast", {{"cut", kNothingToCut, "its two layers make its result"}}},
-    {"glow", {{"onnx", "aten::slogdet 'slogdet'", "determinants that forward makes of parameters"}}},
-    {"llama_complex",
-     {{"onnx", "aten::repeat_interleave.self_int 'repeat_interleave'",
-       "heads of keys are repeated by a call without a form"},
-      {"pt2", "got ComplexFloat", "a table of complex numbers"}}},
-    {"mae", {{"onnx", "aten::fill.Tensor 'fill'", "a part of a mask is set by index_put_"}}},
     {"realnvp", {{"cut", kNothingToCut, "its weights are computed from directions and norms"}}},
     {"recommender", {{"onnx", "aten::embedding_bag.padding_idx", "ONNX has no bags of embeddings"}}},
     {"rnn_lm",

@@ -13,6 +13,7 @@
 #include "ulp/exchange/onnx/converters.h"
 #include "ulp/exchange/onnx/external.h"
 #include "ulp/exchange/spelled/spelled.h"
+#include "ulp/exchange/store_fixed.h"
 #include "ulp/exchange/store_minima.h"
 #include "ulp/exchange/write_in_blocks.h"
 #include "ulp/graph/conditions.h"
@@ -77,6 +78,7 @@ onnx::Model model_of(const graph::GraphModule& module, const OnnxOptions& option
   graph::decompose(*graph, has_no_form);
   spelled::split_extremes(*graph);
   spelled::spell_out(*graph, has_no_form);
+  store_fixed(*graph, has_no_form);
   carry_types(*graph, onnx::peer_types());
   return built(*graph, options);
 }

@@ -58,6 +58,14 @@ std::string stored_name(const Graph& graph, const Node& node) {
   return graph.unique_name((one ? reads[0]->producer->target() : node.output()->name) + ".folded");
 }
 
+void store(Graph& graph, Value& value, const at::Tensor& tensor) {
+  const std::string name = stored_name(graph, *value.producer);
+  graph.set_attribute(name, {graph::Attribute::Kind::constant, tensor.detach().contiguous()});
+  Value* stored = graph.attribute(name);
+  stored->meta = value.meta;
+  graph.replace_uses(&value, stored);
+}
+
 }  // namespace
 
 void store_fixed(Graph& graph, const std::vector<Value*>& values, const std::vector<at::Tensor>& tensors,
@@ -69,12 +77,26 @@ void store_fixed(Graph& graph, const std::vector<Value*>& values, const std::vec
       return user->outputs().empty() || !fixed.contains(user->output());
     };
     if (std::ranges::none_of(graph.users(values[i]), leaves)) continue;
-    const std::string name = stored_name(graph, *values[i]->producer);
-    graph.set_attribute(name, {graph::Attribute::Kind::constant, tensors[i].detach().contiguous()});
-    Value* stored = graph.attribute(name);
-    stored->meta = values[i]->meta;
-    graph.replace_uses(values[i], stored);
+    store(graph, *values[i], tensors[i]);
   }
+  graph.remove_dead(/*attributes=*/true);
+}
+
+void store_fixed(Graph& graph, const std::function<bool(const Node&)>& which) {
+  const std::unordered_set<const Value*> fixed = fixed_values(graph, /*sizes_fixed=*/false);
+  const auto goes = [&](const Node& node) {
+    return node.kind() == Node::Kind::call && !node.outputs().empty() && fixed.contains(node.output()) &&
+           which(node);
+  };
+  std::vector<Value*> values;
+  for (Value* value : computed_values(graph)) {
+    const auto stays = [&](const Node* user) { return !goes(*user); };
+    if (goes(*value->producer) && std::ranges::any_of(graph.users(value), stays)) values.push_back(value);
+  }
+  const auto inputs = graph::smallest_inputs(graph);
+  if (values.empty() || !inputs) return;
+  const std::vector<at::Tensor> tensors = seen_values(graph, values, *inputs);
+  for (size_t i = 0; i < tensors.size(); ++i) store(graph, *values[i], tensors[i]);
   graph.remove_dead(/*attributes=*/true);
 }
 

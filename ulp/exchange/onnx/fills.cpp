@@ -27,7 +27,11 @@ void full(Builder& builder, const Node& node) {
 }
 /// `fill` reads no number of what it fills.
 void fill(Builder& builder, const Node& node) {
-  filled(builder, node, scalar_arg(node, "value"));
+  const graph::Value* number = optional_value(node, "value");
+  if (number == nullptr) return filled(builder, node, scalar_arg(node, "value"));
+  builder.result(node, "Expand",
+                 {builder.name_as(node, *number, type_of(*node.output())),
+                  builder.sizes(node, sizes_of(node, *node.output()))});
 }
 
 /// start, start + step, ... below end.

@@ -1,4 +1,6 @@
 // Ops that change the shape of a tensor and leave its elements as they are, or repeat them.
+#include <torch/types.h>
+
 #include <algorithm>
 
 #include "ulp/exchange/onnx/converters.h"
@@ -79,6 +81,30 @@ void repeat(Builder& builder, const Node& node) {
   builder.result(node, "Tile", {wide, builder.sizes(node, times)});
 }
 
+/// Each element as often as a number says, one after the other; all elements without a dimension.
+void repeat_each(Builder& builder, const Node& node) {
+  const Value& x = *value_arg(node, "self");
+  const bool flat = node.arg("dim").is_none();
+  const int64_t rank = flat ? 1 : rank_of(node, x), dim = flat ? 0 : dim_arg(node, "dim", rank);
+  std::string name = builder.name_of(&x);
+  if (flat) name = builder.call(node, "Reshape", {name, builder.ints({-1})});
+  std::vector<SizeExpr> times(static_cast<size_t>(rank + 1), SizeExpr{0, 1, 1});
+  SizeExpr& each = times[static_cast<size_t>(dim + 1)];
+  if (optional_value(node, "repeats") != nullptr) {
+    const at::Tensor repeats = stored_argument(builder, node, "repeats");
+    if (repeats.numel() != 1) {
+      const at::Tensor places = at::repeat_interleave(repeats);
+      return builder.result(node, "Gather", {name, builder.constant(places, "places")}, {{"axis", dim}});
+    }
+    each.offset = repeats.item<int64_t>();  // of one number for all
+  } else {
+    each = size_arg(node, node.arg("repeats"));
+  }
+  const std::string apart = builder.call(node, "Unsqueeze", {name, builder.ints({dim + 1})});
+  const std::string wide = builder.call(node, "Expand", {apart, builder.sizes(node, times)});
+  builder.result(node, "Reshape", {wide, builder.sizes(node, sizes_of(node, *node.output()))});
+}
+
 /// Each tensor along a dimension of its own, repeated along the others. By "xy" the first two change places.
 void meshgrid(Builder& builder, const Node& node) {
   const graph::Argument& tensors = node.args.at(0);
@@ -107,15 +133,30 @@ void reshape_to_output(Builder& builder, const Node& node, const std::string& x)
 }
 
 ConverterTable shape_converters() {
-  static constexpr Converter kTable[] = {
-      {"aten::view", reshape},      {"aten::reshape", reshape},     {"aten::_unsafe_view", reshape},
-      {"aten::view_as", reshape},   {"aten::reshape_as", reshape},  {"aten::flatten", reshape},
-      {"aten::unflatten", reshape}, {"aten::squeeze", reshape},     {"aten::unsqueeze", unsqueeze},
-      {"aten::transpose", permute}, {"aten::swapdims", permute},    {"aten::t", turn},
-      {"aten::permute", permute},   {"aten::movedim", permute},     {"aten::moveaxis", permute},
-      {"aten::mT", permute},        {"aten::meshgrid", meshgrid},   {"aten::expand", expand},
-      {"aten::expand_as", expand},  {"aten::broadcast_to", expand}, {"aten::repeat", repeat},
-      {"aten::tile", repeat}};
+  static constexpr Converter kTable[] = {{"aten::view", reshape},
+                                         {"aten::reshape", reshape},
+                                         {"aten::_unsafe_view", reshape},
+                                         {"aten::view_as", reshape},
+                                         {"aten::reshape_as", reshape},
+                                         {"aten::flatten", reshape},
+                                         {"aten::unflatten", reshape},
+                                         {"aten::squeeze", reshape},
+                                         {"aten::unsqueeze", unsqueeze},
+                                         {"aten::transpose", permute},
+                                         {"aten::swapdims", permute},
+                                         {"aten::t", turn},
+                                         {"aten::permute", permute},
+                                         {"aten::movedim", permute},
+                                         {"aten::moveaxis", permute},
+                                         {"aten::mT", permute},
+                                         {"aten::meshgrid", meshgrid},
+                                         {"aten::expand", expand},
+                                         {"aten::expand_as", expand},
+                                         {"aten::broadcast_to", expand},
+                                         {"aten::repeat", repeat},
+                                         {"aten::tile", repeat},
+                                         {"aten::repeat_interleave.self_int", repeat_each},
+                                         {"aten::repeat_interleave.self_Tensor", repeat_each}};
   return kTable;
 }
 

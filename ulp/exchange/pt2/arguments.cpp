@@ -27,6 +27,10 @@ bool is_number(const IValue& value) {
   return value.isInt() || value.isDouble() || value.isBool();
 }
 
+bool is_scalar(const IValue& value) {
+  return is_number(value) || value.isComplexDouble();
+}
+
 /// A number that stands for a tensor does not decide its type.
 at::Tensor wrapped(const IValue& number) {
   at::Tensor tensor = c10::scalar_to_tensor(number.toScalar());
@@ -39,7 +43,7 @@ IValue tensor_argument(const ProgramArgument& argument, const c10::Type& type, c
   if (argument.kind == "as_optional_tensor")
     return tensor_argument(union_of(argument.value, "an argument"), type, values);
   const IValue number = number_of(argument, values);
-  if (!is_number(number)) refuse(argument, type);
+  if (!is_scalar(number)) refuse(argument, type);
   return wrapped(number);
 }
 
@@ -169,7 +173,7 @@ IValue typed(const ProgramArgument& argument, const c10::Argument& wanted, const
     }
     case TypeKind::NumberType: {
       const IValue number = number_of(argument, values);
-      if (!is_number(number)) refuse(argument, type);
+      if (!is_scalar(number)) refuse(argument, type);
       return number;
     }
     case TypeKind::BoolType: {
@@ -203,6 +207,9 @@ const IValue& value_of(const Values& values, const std::string& name) {
 IValue number_of(const ProgramArgument& argument, const Values& values) {
   if (argument.kind == "as_int") return whole_number(argument.value);
   if (argument.kind == "as_float") return real_number(argument.value);
+  if (argument.kind == "as_complex")
+    return c10::complex<double>(real_number(argument.value.at("real")),
+                                real_number(argument.value.at("imag")));
   if (argument.kind == "as_bool") {
     if (!argument.value.is_boolean()) fail_file(kImportPt2Where, "expected true or false");
     return argument.value.get<bool>();

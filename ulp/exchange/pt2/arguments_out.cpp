@@ -87,6 +87,10 @@ Json literal_json(const Node& node, const IValue& value, const c10::Type& type) 
   if (value.isBool()) return {{"as_bool", value.toBool()}};
   if (value.isInt()) return whole_json(node, value.toInt(), type);
   if (value.isDouble()) return {{"as_float", real_json(value.toDouble())}};
+  if (value.isComplexDouble()) {
+    const c10::complex<double> number = value.toComplexDouble();
+    return {{"as_complex", {{"real", real_json(number.real())}, {"imag", real_json(number.imag())}}}};
+  }
   if (value.isString()) return {{"as_string", value.toStringRef()}};
   if (value.isDevice()) return {{"as_device", {{"type", "cpu"}, {"index", nullptr}}}};
   if (value.isList()) return literal_list(node, value, type);

@@ -255,6 +255,12 @@ at::ScalarType scalar_type(const Json& number) {
       return at::kFloat;
     case 8:
       return at::kDouble;
+    case 9:
+      return at::kComplexHalf;
+    case 10:
+      return at::kComplexFloat;
+    case 11:
+      return at::kComplexDouble;
     case 12:
       return at::kBool;
     case 13:

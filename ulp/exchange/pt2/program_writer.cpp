@@ -98,6 +98,20 @@ void ProgramWriter::add_placeholder(const std::string& name, Json meta, Json spe
   input_specs_.push_back(std::move(spec));
 }
 
+namespace {
+
+/// Conjugates and negatives that are computed when they are read are stored as what they are.
+Attribute as_stored(Attribute attribute) {
+  at::Tensor& tensor = attribute.tensor;
+  if (tensor.defined() && (tensor.is_conj() || tensor.is_neg())) {
+    const bool trained = tensor.requires_grad();
+    tensor = tensor.detach().resolve_conj().resolve_neg().set_requires_grad(trained);
+  }
+  return attribute;
+}
+
+}  // namespace
+
 /// Parameters come first, then buffers, then constants, as PyTorch has them.
 void ProgramWriter::add_tensors(TensorFolder& weights, TensorFolder& constants) {
   struct Form {
@@ -110,13 +124,16 @@ void ProgramWriter::add_tensors(TensorFolder& weights, TensorFolder& constants) 
   const auto folder_of = [&](const Attribute& attribute) -> TensorFolder& {
     return attribute.kind == Attribute::Kind::constant ? constants : weights;
   };
+  std::vector<std::pair<std::string, Attribute>> attributes;
   std::vector<std::string> given;
-  for (const auto& [name, attribute] : graph_.attributes()) given.push_back(name);
+  for (const auto& [name, attribute] : graph_.attributes()) {
+    attributes.emplace_back(name, as_stored(attribute));
+    given.push_back(name);
+  }
   const std::map<std::string, std::string> written = attribute_names(given);
-  for (const auto& [name, attribute] : graph_.attributes())
-    folder_of(attribute).add(written.at(name), attribute);
+  for (const auto& [name, attribute] : attributes) folder_of(attribute).add(written.at(name), attribute);
   for (const auto& [kind, start, spec, target] : forms) {
-    for (const auto& [name, attribute] : graph_.attributes()) {
+    for (const auto& [name, attribute] : attributes) {
       if (attribute.kind != kind) continue;
       const std::string value = unique_name(start + name);
       attribute_names_[name] = value;

@@ -69,6 +69,10 @@ const char* storage_class(at::ScalarType type) {
       return "FloatStorage";
     case at::kDouble:
       return "DoubleStorage";
+    case at::kComplexFloat:
+      return "ComplexFloatStorage";
+    case at::kComplexDouble:
+      return "ComplexDoubleStorage";
     case at::kBool:
       return "BoolStorage";
     case at::kBFloat16:

@@ -66,6 +66,12 @@ int64_t type_number(at::ScalarType type) {
       return 7;
     case at::kDouble:
       return 8;
+    case at::kComplexHalf:
+      return 9;
+    case at::kComplexFloat:
+      return 10;
+    case at::kComplexDouble:
+      return 11;
     case at::kBool:
       return 12;
     case at::kBFloat16:
