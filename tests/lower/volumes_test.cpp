@@ -1,6 +1,8 @@
 // Volumes: convolutions, pooling and resizing of three dimensions, engine against LibTorch.
 #include <gtest/gtest.h>
 
+#include <type_traits>
+
 #include "support.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
@@ -169,6 +171,59 @@ TEST(Volumes, TransposedConvolutions) {
   expect_layer(
       nn::ConvTranspose1d(nn::ConvTranspose1dOptions(4, 6, 3).dilation(2).stride(3).output_padding(1)),
       {4, 9});
+}
+
+/// Int8: a convolution, the transposed one, another. The phases are joined as codes.
+template <typename Conv, typename Up>
+void expect_codes(Up up, const std::vector<int64_t>& item) {
+  const torch::NoGradGuard no_grad;
+  using Options =
+      typename std::conditional_t<std::is_same_v<Conv, nn::Conv1d>, nn::Conv1dOptions, nn::Conv3dOptions>;
+  auto net = std::make_shared<Net>();
+  auto first = net->add("first", Conv(Options(item[0], 4, 3).padding(1))),
+       last = net->add("last", Conv(Options(6, 2, 1)));
+  net->add("up", up);
+  net->body = [=](const Tensor& x) mutable { return last(torch::relu(up(torch::relu(first(x))))); };
+  const auto drawn = [&](int64_t n) {
+    std::vector<int64_t> sizes = item;
+    sizes.insert(sizes.begin(), n);
+    return torch::randn(sizes);
+  };
+  const auto module = captured(net, drawn(2));
+  const auto prepared = quant::prepare(module, quant::Recipe::x86_int8());
+  for (int i = 0; i < 4; ++i) prepared->forward(drawn(8));
+  const auto quantized = quant::convert(prepared);
+  const runtime::Plan plan = lower(*quantized);
+  int layers = 0, joins = 0;
+  for (const runtime::Step& step : plan.steps) {
+    const bool layer = step.op == runtime::Op::conv, join = step.op == runtime::Op::depth_to_space;
+    if (!layer && !join) continue;
+    layers += layer ? 1 : 0;
+    joins += join ? 1 : 0;
+    EXPECT_EQ(plan.tensors[static_cast<size_t>(step.inputs[0])].type, DataType::u8) << listing(plan);
+  }
+  EXPECT_EQ(layers, 3) << listing(plan);
+  EXPECT_EQ(joins, item.size() == 2 ? 1 : 2) << listing(plan);
+  each_run(plan, item, 1, [&](const Tensor& x, const Tensor& got) {
+    EXPECT_GE(quant::quantization_error(quantized->forward({x}), got).sqnr_db, 30) << listing(plan);
+    EXPECT_GE(quant::quantization_error(module->forward({x}), got).sqnr_db, 20);
+  });
+}
+
+TEST(Volumes, TransposedConvolutionsOfCodes) {
+  torch::manual_seed(5);
+  expect_codes<nn::Conv1d>(nn::ConvTranspose1d(nn::ConvTranspose1dOptions(4, 6, 4).stride(2).padding(1)),
+                           {3, 9});
+  expect_codes<nn::Conv1d>(
+      nn::ConvTranspose1d(nn::ConvTranspose1dOptions(4, 6, 3).dilation(2).stride(3).output_padding(1)),
+      {3, 9});
+  expect_codes<nn::Conv3d>(nn::ConvTranspose3d(nn::ConvTranspose3dOptions(4, 6, 2).stride(2)), {3, 3, 4, 5});
+  expect_codes<nn::Conv3d>(nn::ConvTranspose3d(nn::ConvTranspose3dOptions(4, 6, {3, 4, 3})
+                                                   .stride({2, 3, 2})
+                                                   .padding({1, 1, 0})
+                                                   .output_padding({0, 1, 1})
+                                                   .groups(2)),
+                           {3, 3, 4, 5});
 }
 
 TEST(Volumes, ResizedByEveryRule) {

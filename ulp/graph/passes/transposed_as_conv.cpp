@@ -1,3 +1,4 @@
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/utils.h>
 
 #include <algorithm>
@@ -130,6 +131,19 @@ at::Tensor TransposedPhases::weight_of(const at::Tensor& weight) const {
   return numbers.index_select(0, taps.view({-1}).to(weight.device())).view(sizes);
 }
 
+at::Tensor TransposedPhases::joined(const at::Tensor& parts) const {
+  static const auto kJoin = c10::Dispatcher::singleton()
+                                .findSchemaOrThrow("ulp::depth_to_space", "")
+                                .typed<at::Tensor(const at::Tensor&, int64_t, int64_t, int64_t, int64_t)>();
+  if (strides.size() == 2) return kJoin.call(parts, strides[0], strides[1], crops[0], crops[1]);
+  if (strides.size() == 1) return kJoin.call(parts.unsqueeze(2), 1, strides[0], 0, crops[0]).squeeze(2);
+  const at::Tensor deep =
+      kJoin.call(parts.flatten(3), strides[0], 1, crops[0], 0).unflatten(3, {parts.size(3), parts.size(4)});
+  const at::Tensor flat = kJoin.call(deep.flatten(2, 3), strides[1], strides[2], 0, crops[2]);
+  const at::Tensor whole = flat.unflatten(2, {deep.size(2), -1});
+  return whole.narrow(3, 0, whole.size(3) - crops[1]);
+}
+
 namespace {
 
 Argument ints(std::vector<int64_t> values) {
@@ -149,38 +163,68 @@ std::optional<TensorMeta> phase_meta(const Node& node, const TransposedPhases& m
   return meta;
 }
 
-/// Puts the parts of the channels side by side: makes the node what ends that.
-void join_phases(Graph& graph, Node& node, Value* parts, const TransposedPhases& made) {
-  const std::vector<int64_t>&strides = made.strides, &crops = made.crops;
-  if (strides.size() == 2) {
-    return graph.retarget(&node, "ulp::depth_to_space",
-                          {parts, one(strides[0]), one(strides[1]), one(crops[0]), one(crops[1])});
+/// The calls that join the parts of the channels, of which the last takes the node's place. Sequences are
+/// images of one row. Of volumes the depth comes first, with rows and columns as one; then come rows and
+/// columns of all depths.
+class Joiner {
+ public:
+  Joiner(Graph& graph, Node& node, const TransposedPhases& made) : graph_(graph), node_(node), made_(made) {}
+
+  /// Makes the node the last one of them.
+  void run(Value* parts) {
+    const std::vector<int64_t>&strides = made_.strides, &crops = made_.crops;
+    if (strides.size() == 2)
+      return graph_.retarget(&node_, kJoin, join_args(parts, strides[0], strides[1], crops[0], crops[1]));
+    batch_ = parts->meta->sizes[0];
+    std::vector<int64_t> sizes;
+    for (size_t d = 1; d < parts->meta->sizes.size(); ++d) sizes.push_back(parts->meta->sizes[d].offset);
+    const int64_t channels = sizes[0], out = channels / made_.phases();
+    if (strides.size() == 1) {
+      Value* x = join(reshaped(parts, {channels, 1, sizes[1]}), 1, strides[0], 0, crops[0]);
+      return end(x, {out, sizes[1] * strides[0] - crops[0]});
+    }
+    const int64_t depth = sizes[1] * strides[0] - crops[0], rows = sizes[2] * strides[1],
+                  columns = sizes[3] * strides[2] - crops[2];
+    Value* x = join(reshaped(parts, {channels, sizes[1], sizes[2] * sizes[3]}), strides[0], 1, crops[0], 0);
+    x = join(reshaped(x, {channels / strides[0], depth * sizes[2], sizes[3]}), strides[1], strides[2], 0,
+             crops[2]);
+    if (crops[1] == 0) return end(x, {out, depth, rows, columns});
+    x = reshaped(x, {out, depth, rows, columns});
+    graph_.retarget(&node_, "aten::narrow", {x, one(3), one(0), one(rows - crops[1])});
   }
-  const auto call = [&](const char* op, std::vector<Argument> args) {
-    Node* made = graph.call(op, std::move(args), &node);
-    made->scope = node.scope;
+
+ private:
+  static constexpr const char* kJoin = "ulp::depth_to_space";
+
+  static std::vector<Argument> join_args(Value* x, int64_t rows, int64_t columns, int64_t less_rows,
+                                         int64_t less_columns) {
+    return {x, one(rows), one(columns), one(less_rows), one(less_columns)};
+  }
+  Argument with_batch(const std::vector<int64_t>& sizes) const {
+    std::vector<Argument> all = {batch_};
+    for (const int64_t size : sizes) all.emplace_back(one(size));
+    return Argument::list(std::move(all));
+  }
+  Value* call(const char* op, std::vector<Argument> args) {
+    Node* made = graph_.call(op, std::move(args), &node_);
+    made->scope = node_.scope;
     return made->output();
-  };
-  const auto n = static_cast<int64_t>(strides.size());
-  std::vector<Argument> split = {parts->meta->sizes[0]}, joined = split;
-  std::vector<int64_t> order = {0, n + 1};
-  for (const int64_t stride : strides) split.emplace_back(one(stride));
-  split.emplace_back(one(parts->meta->sizes[1].offset / product(strides)));
-  joined.push_back(split.back());
-  for (int64_t d = 0; d < n; ++d) {
-    const int64_t size = parts->meta->sizes[static_cast<size_t>(d) + 2].offset;
-    split.emplace_back(one(size));
-    joined.emplace_back(one(size * strides[static_cast<size_t>(d)]));
-    order.insert(order.end(), {n + 2 + d, 1 + d});
   }
-  Value* apart = call("aten::reshape", {parts, Argument::list(split)});
-  Value* x = call("aten::reshape", {call("aten::permute", {apart, ints(order)}), Argument::list(joined)});
-  for (int64_t d = 0; d < n; ++d) {
-    const auto& [size, crop] = std::pair(joined[static_cast<size_t>(d) + 2], crops[static_cast<size_t>(d)]);
-    if (crop > 0) x = call("aten::narrow", {x, one(d + 2), one(0), one(size.literal.toInt() - crop)});
+  Value* reshaped(Value* x, const std::vector<int64_t>& sizes) {
+    return call("aten::reshape", {x, with_batch(sizes)});
   }
-  graph.retarget(&node, "aten::alias", {x});
-}
+  Value* join(Value* x, int64_t rows, int64_t columns, int64_t less_rows, int64_t less_columns) {
+    return call(kJoin, join_args(x, rows, columns, less_rows, less_columns));
+  }
+  void end(Value* x, const std::vector<int64_t>& sizes) {
+    graph_.retarget(&node_, "aten::reshape", {x, with_batch(sizes)});
+  }
+
+  Graph& graph_;
+  Node& node_;
+  const TransposedPhases& made_;
+  SizeExpr batch_;
+};
 
 /// Returns what stands in the way.
 std::string rewrite_transposed(Graph& graph, Node& node) {
@@ -226,7 +270,7 @@ std::string rewrite_transposed(Graph& graph, Node& node) {
     parts = clamp->output();
     last = next;
   }
-  join_phases(graph, *last, parts, made);
+  Joiner(graph, *last, made).run(parts);
   if (last != &node) graph.erase(&node);
   return "";
 }

@@ -15,7 +15,7 @@ namespace ulp::graph {
 
 /// What becomes of a transposed convolution of stride s: a convolution of stride 1 and groups 1 that has
 /// product(s) times as many channels, part p * O + o of which are the results o of phase p, joined by
-/// ulp::depth_to_space where it is of images.
+/// ulp::depth_to_space, between reshapes where it is not of images.
 struct ULP_API TransposedPhases {
   std::vector<int64_t> strides;  ///< of the transposed convolution
   std::vector<int64_t> reach;    ///< the convolution's padding
@@ -31,6 +31,8 @@ struct ULP_API TransposedPhases {
   int64_t phases() const;
   /// The convolution's weight, with gradients.
   at::Tensor weight_of(const at::Tensor& weight) const;
+  /// The results of the convolution as those of the transposed one.
+  at::Tensor joined(const at::Tensor& parts) const;
 };
 
 /// What the names of a convolution, and of a clamp, end in that stand for one behind or in front of

@@ -1,6 +1,5 @@
 #include "ulp/quant/qat/qat_layer.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/utils.h>
 
 #include "ulp/base/error.h"
@@ -41,21 +40,22 @@ LayerCall::LayerCall(const graph::Graph& graph, const graph::Node& layer)
   padding = graph::integers(layer.arg("padding")).value();
   dilation = graph::integers(layer.arg("dilation")).value();
   groups = graph::integer(layer.arg("groups")).value();
-  if (!layer.is("aten::conv_transpose2d")) return;
-  phases.emplace(weight.detach(), graph::spread(stride, 2), graph::spread(padding, 2),
-                 graph::spread(graph::integers(layer.arg("output_padding")).value(), 2),
-                 graph::spread(dilation, 2), groups);
+  if (!layer.op().starts_with("aten::conv_transpose")) return;
+  const auto dims = static_cast<size_t>(weight.dim() - 2);
+  phases.emplace(weight.detach(), graph::spread(stride, dims), graph::spread(padding, dims),
+                 graph::spread(graph::integers(layer.arg("output_padding")).value(), dims),
+                 graph::spread(dilation, dims), groups);
 }
 
 at::Tensor LayerCall::operator()(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) const {
   const std::optional<at::Tensor> maybe = b.defined() ? std::optional(b) : std::nullopt;
   if (is_linear) return at::linear(x, w, maybe);
   if (phases) {
-    const at::Tensor parts = at::conv2d(x, w, maybe, {1, 1}, phases->reach, {1, 1}, 1);
-    static const auto join = c10::Dispatcher::singleton()
-                                 .findSchemaOrThrow("ulp::depth_to_space", "")
-                                 .typed<at::Tensor(const at::Tensor&, int64_t, int64_t, int64_t, int64_t)>();
-    return join.call(parts, phases->strides[0], phases->strides[1], phases->crops[0], phases->crops[1]);
+    const std::vector<int64_t> ones(phases->strides.size(), 1);
+    const at::Tensor parts = w.dim() == 3   ? at::conv1d(x, w, maybe, ones, phases->reach, ones, 1)
+                             : w.dim() == 5 ? at::conv3d(x, w, maybe, ones, phases->reach, ones, 1)
+                                            : at::conv2d(x, w, maybe, ones, phases->reach, ones, 1);
+    return phases->joined(parts);
   }
   if (w.dim() == 3) return at::conv1d(x, w, maybe, stride, padding, dilation, groups);
   if (w.dim() == 5) return at::conv3d(x, w, maybe, stride, padding, dilation, groups);

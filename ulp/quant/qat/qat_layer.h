@@ -12,7 +12,7 @@
 
 namespace ulp::quant {
 
-/// What a captured layer computes with: aten::conv2d, aten::conv_transpose2d or aten::linear. A transposed
+/// What a captured layer computes with: a convolution, a transposed one or aten::linear. A transposed
 /// convolution is computed as its inference form is, by an ordinary one of its phases; `w` and `b` of a call
 /// are those of that one.
 struct LayerCall {

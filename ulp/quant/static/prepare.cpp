@@ -114,11 +114,12 @@ std::string whole_name(const graph::Node& conv) {
   return name.substr(0, name.rfind(graph::kPhasesSuffix));
 }
 
-/// Transposed convolutions of images, but for those of these names, as ordinary ones; gives the names of
-/// those.
+/// Transposed convolutions, but for those of these names, as ordinary ones; gives the names of those.
 Names phases_in(Graph& graph, const Names& whole) {
   Names taken;
-  graph::transposed_as_conv(graph, {"aten::conv_transpose2d"}, [&](const graph::Node& node) {
+  const std::vector<const char*> ops = {"aten::conv_transpose1d", "aten::conv_transpose2d",
+                                        "aten::conv_transpose3d"};
+  graph::transposed_as_conv(graph, ops, [&](const graph::Node& node) {
     const bool takes = !whole.contains(node.name());
     if (takes) taken.insert(node.name());
     return takes;
