@@ -34,6 +34,9 @@ void expect_rows(graph::GraphModule& graph, const std::function<at::Tensor(int64
         const double largest = want[i].abs().max().item<double>();
         EXPECT_LE((got[i] - want[i]).abs().max().item<double>(), tolerance * largest) << listing(plan);
       }
+      const at::Tensor in_parts = run_engine(engine, x, 3);
+      ASSERT_EQ(in_parts.sizes(), got[0].sizes());
+      EXPECT_TRUE(torch::allclose(in_parts, got[0], 1e-4, 1e-4)) << listing(plan);
     }
   }
 }
@@ -77,6 +80,21 @@ TEST(BatchRows, ResultsOfEveryStepInOneDimension) {
         return x.transpose(0, 1).reshape({-1, kFeatures}) * 2;
       },
       [&](const at::Tensor& x) { return std::get<0>(x.flatten(0, 1).topk(2, 1)); },
+      [&](const at::Tensor& x) {
+        return layer(x.reshape({-1, kFeatures})).t();
+      },
+      [&](const at::Tensor& x) {
+        return layer(x).transpose(0, 1).reshape({-1, 4}).relu().t();
+      },
+      [&](const at::Tensor& x) {
+        return x.reshape({-1, 2, 3}).permute({1, 0, 2}).contiguous();
+      },
+      [&](const at::Tensor& x) {
+        return x.transpose(0, 1).reshape({-1, 2, 3}).permute({2, 1, 0});
+      },
+      [&](const at::Tensor& x) {
+        return x.reshape({-1, kFeatures}).argmax(1).unsqueeze(0).to(torch::kFloat);
+      },
       [&](const at::Tensor& x) {
         return x.reshape({-1, 2});
       },

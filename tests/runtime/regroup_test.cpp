@@ -56,6 +56,14 @@ Builder both_sides() {
   return b;
 }
 
+/// Rows of [2, 3, batch, 5, 4] in dimension 1: 3 before the batch, 5 behind it.
+Builder second_dimension() {
+  Builder b(Numbers::f32);
+  const int32_t x = b.input({2, 3, kBatch, kTime, 4});
+  b.output(with_rows(b, b.op(Op::regroup, {x}, RegroupAttributes{1, 1}), 3 * kTime, 3));
+  return b;
+}
+
 void expect_as_plain_loops(const Plan& plan) {
   for (const int threads : {1, 3}) {
     Engine engine(plan, {.threads = threads});
@@ -120,7 +128,8 @@ TEST(Regroup, LargeBatchesAreCutIntoSlicesUnlessRowsStandBeforeTheBatch) {
 
 TEST(Regroup, FilesHoldTheRows) {
   const TemporaryFolder folder;
-  for (const Plan& plan : {batch_by_time().plan, both_orders().plan, both_sides().plan}) {
+  for (const Plan& plan :
+       {batch_by_time().plan, both_orders().plan, both_sides().plan, second_dimension().plan}) {
     plan.save(folder / "plan.ulp");
     const Plan loaded = Plan::load(folder / "plan.ulp");
     ASSERT_EQ(loaded.tensors.size(), plan.tensors.size());
@@ -136,6 +145,15 @@ TEST(Regroup, FilesHoldTheRows) {
   EXPECT_FALSE(tensors[0].contains("times") || tensors[0].contains("outer"));
   EXPECT_EQ(tensors[1].at("times"), 6);
   EXPECT_EQ(tensors[1].at("outer"), 2);
+}
+
+TEST(Regroup, RowsOfTheSecondDimension) {
+  const Plan plan = second_dimension().plan;
+  const TensorInfo& rows = plan.tensors[1];
+  EXPECT_EQ(rows.shape, (std::vector<int64_t>{2, kBatch, 4}));
+  EXPECT_EQ(sizes_at(rows, 7), (std::vector<int64_t>{2, 7 * 3 * kTime, 4}));
+  EXPECT_EQ(batch_in(rows, sizes_at(rows, 7)), 7);
+  expect_as_plain_loops(plan);
 }
 
 TEST(Regroup, NumbersBeyond64BitsAreRefused) {
@@ -173,7 +191,7 @@ void expect_rows_refused(const Plan& good, const std::vector<BadRows>& all) {
 }
 
 TEST(Regroup, BadRowsOfTensorsAreRefused) {
-  constexpr const char* kRows = "expected rows of a first dimension that is the batch, got times ";
+  constexpr const char* kRows = "expected rows of a dimension that is the batch, got times ";
   // Tensors: x, rows, linear of rows, apart, linear. Steps: regroup, linear, regroup, linear.
   expect_rows_refused(
       batch_by_time().plan,
@@ -187,7 +205,7 @@ TEST(Regroup, BadRowsOfTensorsAreRefused) {
           p.tensors[0].shape = {kTime, kBatch, 4};
           p.tensors[0].times = 2;
         },
-        kRows},
+        "expected an input of layout plain with 0 dimensions before the batch and 1 behind it"},
        {"rows without a batch",
         [](Plan& p) {
           p.tensors[0].shape = {3, kTime, 4};
@@ -206,7 +224,11 @@ TEST(Regroup, BadStepsAreRefused) {
         "expected 5 rows for each item, 1 of them before the batch, got 1 and 1"},
        {"rows before the batch", [](Plan& p) { p.tensors[1].outer = kTime; }, "got 5 and 5"},
        {"as many dimensions as there are", [=](Plan& p) { joined(p) = 3; },
-        "layout plain with 3 dimensions behind the batch"},
+        "layout plain with 0 dimensions before the batch and 3 behind it"},
+       {"dimensions that are not there", [](Plan& p) { p.steps[0].get<RegroupAttributes>().kept = 1; },
+        "layout plain with 1 dimensions before the batch and 1 behind it"},
+       {"a negative number of dimensions", [](Plan& p) { p.steps[0].get<RegroupAttributes>().kept = -1; },
+        "expected kept in [0, 8], got -1"},
        {"the last dimension", [=](Plan& p) { joined(p) = 2; }, "expected an output of shape [batch]"},
        {"a negative number", [=](Plan& p) { joined(p) = -1; }, "expected joined in [0, 8], got -1"},
        {"none of rows", [=](Plan& p) { joined(p) = 0; }, "expected an output of shape [batch, 20]"},

@@ -27,12 +27,25 @@ std::optional<DataType> input_type(at::ScalarType dtype) {
   return type && std::ranges::count(kInputTypes, *type) > 0 ? type : std::nullopt;
 }
 
+bool is_rows(const graph::SizeExpr& size) {
+  return size.numerator > 1 && size == graph::SizeExpr{size.numerator, 1, 0};
+}
+
 /// Rows of dimension 0 for each item of the batch, where that is several.
 int64_t rows_an_item(const Value& value) {
-  if (!value.meta || value.meta->sizes.empty()) return 1;
-  const graph::SizeExpr& first = value.meta->sizes[0];
-  const bool rows = first.numerator > 1 && first == graph::SizeExpr{first.numerator, 1, 0};
-  return rows ? first.numerator : 1;
+  const bool rows = value.meta && !value.meta->sizes.empty() && is_rows(value.meta->sizes[0]);
+  return rows ? value.meta->sizes[0].numerator : 1;
+}
+
+/// The only dimension whose size is not a number, where it is several rows for each item of the batch.
+std::optional<size_t> dimension_of_rows(const Value& value) {
+  std::optional<size_t> found;
+  for (size_t d = 0; value.meta && d < value.meta->sizes.size(); ++d) {
+    if (value.meta->sizes[d].constant()) continue;
+    if (found || !is_rows(value.meta->sizes[d])) return std::nullopt;
+    found = d;
+  }
+  return found;
 }
 
 /// The caller's sizes, with the batch as dimension 0 where that is rows of it.
@@ -100,22 +113,27 @@ int32_t output_tensor(Builder& builder, const Node& reader, const Value* result,
 }
 
 /// Rows of the batch as they lie for the caller: steps of time may stand before it, as in [time * batch,
-/// features].
-int32_t emit_result_rows(Builder& builder, const Node& reader, const Value* result, const Form& form) {
+/// features], and other dimensions before both, as in [words, batch * time].
+int32_t emit_result_rows(Builder& builder, const Node& reader, const Value* result, size_t dim,
+                         const Form& form) {
   StridedView view = joined(builder.view_of(reader, result));
-  std::vector<Piece> first = view.dims.at(0);
-  const auto batch = std::ranges::find_if(first, &Piece::is_batch) - first.begin();
-  if (batch == 0 || batch == static_cast<std::ptrdiff_t>(first.size()))
-    return output_tensor(builder, reader, result, form);
-  // [batch, before..., behind..., others]
-  const bool behind = batch + 1 < static_cast<std::ptrdiff_t>(first.size());
-  view.dims.erase(view.dims.begin());
-  if (behind) view.dims.insert(view.dims.begin(), {first.begin() + batch + 1, first.end()});
-  view.dims.insert(view.dims.begin(), {first.begin(), first.begin() + batch});
-  view.dims.insert(view.dims.begin(), {first[static_cast<size_t>(batch)]});
+  const std::vector<Piece> pieces = view.dims.at(dim);
+  const auto batch = std::ranges::find_if(pieces, &Piece::is_batch) - pieces.begin();
+  if (batch == static_cast<std::ptrdiff_t>(pieces.size()))
+    unsupported(reader, "expected '", result->name, "' to have the batch in its rows");
+  if (batch == 0 && dim == 0) return output_tensor(builder, reader, result, form);
+  // [batch, dimensions before, rows before..., rows behind..., others]
+  const bool ahead = batch > 0, behind = batch + 1 < static_cast<std::ptrdiff_t>(pieces.size());
+  const auto place = view.dims.begin() + static_cast<std::ptrdiff_t>(dim);
+  std::vector<std::vector<Piece>> rows;
+  if (ahead) rows.emplace_back(pieces.begin(), pieces.begin() + batch);
+  if (behind) rows.emplace_back(pieces.begin() + batch + 1, pieces.end());
+  view.dims.insert(view.dims.erase(place), rows.begin(), rows.end());
+  view.dims.insert(view.dims.begin(), {pieces[static_cast<size_t>(batch)]});
+  const auto kept = static_cast<int64_t>(dim);
   const int32_t items = builder.emit_view_as(reader, view, form, result->name + ".batch_first");
-  const int32_t moved = emit_move_batch(builder, items, 1, result->name + ".in_order");
-  return builder.emit_rows(moved, behind ? 1 : 0, result->name);
+  const int32_t moved = emit_move_batch(builder, items, kept + (ahead ? 1 : 0), result->name + ".in_order");
+  return builder.emit_rows(moved, behind ? 1 : 0, result->name, kept);
 }
 
 }  // namespace
@@ -146,12 +164,12 @@ void add_output(Builder& builder, const Node& reader, const Value* result) {
   const bool held = form.type == DataType::i32 || form.type == DataType::i64;
   const bool integers = result->meta && result->meta->dtype == at::kLong;
   if (!held && !are_codes(*result, form)) form = {integers ? DataType::i64 : DataType::f32};
-  const std::vector<int64_t> shape = sizes_for_caller(*result->producer, *result);
-  const int64_t batch = batch_of(shape);
-  if (rows_an_item(*result) > 1) {
-    builder.plan().outputs.push_back(emit_result_rows(builder, reader, result, form));
+  if (const std::optional<size_t> rows = dimension_of_rows(*result)) {
+    builder.plan().outputs.push_back(emit_result_rows(builder, reader, result, *rows, form));
     return;
   }
+  const std::vector<int64_t> shape = caller_shape_of(*result->producer, *result);
+  const int64_t batch = batch_of(shape);
   if (batch == 0) {
     builder.plan().outputs.push_back(output_tensor(builder, reader, result, form));
     return;

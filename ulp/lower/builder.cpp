@@ -105,20 +105,21 @@ int32_t Builder::items_of(int32_t tensor) {
   return items_[tensor] = plan_.steps.back().output;
 }
 
-int32_t Builder::emit_rows(int32_t tensor, int64_t joined, const std::string& name) {
+int32_t Builder::emit_rows(int32_t tensor, int64_t joined, const std::string& name, int64_t kept) {
   const runtime::TensorInfo info = plan_.tensors[static_cast<size_t>(tensor)];
   const auto batch = static_cast<int64_t>(runtime::batch_dimension(info).value());
   const auto begin = info.shape.begin();
-  std::vector<int64_t> shape(begin + batch + joined, info.shape.end());
-  shape.front() = runtime::kBatch;
+  std::vector<int64_t> shape(begin, begin + kept);
+  shape.push_back(runtime::kBatch);
+  shape.insert(shape.end(), begin + batch + joined + 1, info.shape.end());
   const auto product = [&](int64_t from, int64_t to) {
     int64_t size = 1;
     for (int64_t d = from; d < to; ++d) size *= begin[d];
     return size;
   };
   Step step{.op = runtime::Op::regroup, .name = name, .inputs = {tensor}};
-  step.attributes = runtime::RegroupAttributes{joined};
-  const int64_t outer = product(0, batch);
+  step.attributes = runtime::RegroupAttributes{joined, kept};
+  const int64_t outer = product(kept, batch);
   step.output = add_tensor(name, {info.type, Layout::plain, info.scale, info.zero_point}, std::move(shape),
                            outer * product(batch + 1, batch + 1 + joined));
   plan_.tensors.back().outer = outer;

@@ -81,9 +81,9 @@ class Builder {
   void work_on(const graph::Node& node) { node_ = &node; }
   int32_t add_tensor(const std::string& name, const Form& form, std::vector<int64_t> shape,
                      int64_t times = 1);
-  /// A tensor [before..., batch, ...] of layout plain whose dimensions before the batch, and `joined` behind
-  /// it, are rows of the batch (TensorInfo::times).
-  int32_t emit_rows(int32_t tensor, int64_t joined, const std::string& name);
+  /// A tensor [kept..., before..., batch, ...] of layout plain whose dimensions before the batch, but for the
+  /// first `kept`, and `joined` behind it, are rows of the batch (TensorInfo::times).
+  int32_t emit_rows(int32_t tensor, int64_t joined, const std::string& name, int64_t kept = 0);
   /// Adds the step with a new output tensor, which it returns: of as many rows for each item as its inputs
   /// have. Throws Unsupported where these have different ones.
   int32_t emit(runtime::Step step, const std::string& name, const Form& form, std::vector<int64_t> shape);

@@ -129,7 +129,7 @@ class PositionRunner {
     return results;
   }
 
-  /// Rows of the batch with the positions as a dimension of their own: the first one, or behind the batch.
+  /// Rows of the batch with the positions as a dimension of their own, before or behind the batch.
   at::Tensor by_position(const at::Tensor& result, size_t output, int64_t count) const {
     const runtime::TensorInfo& info = engine_.outputs()[output];
     if (!rows_follow_[output]) return result;
@@ -137,7 +137,8 @@ class PositionRunner {
       fail(kContinuedWhere, "expected one row of '", info.name, "' for each position along '", name_,
            "', got ", info.times, " for ", count);
     return result.unflatten(
-        0, info.outer > 1 ? std::vector<int64_t>{count, kBatch} : std::vector<int64_t>{kBatch, count});
+        static_cast<int64_t>(batch_dimension(info).value()),
+        info.outer > 1 ? std::vector<int64_t>{count, kBatch} : std::vector<int64_t>{kBatch, count});
   }
 
   static constexpr int64_t kBatch = 2;
@@ -346,7 +347,8 @@ void check_continued(const Plan& plan) {
   for (size_t i = 0; i < got.size(); ++i) {
     const runtime::TensorInfo& info = plan.tensors[static_cast<size_t>(plan.outputs[i])];
     int64_t dim = following_dim(plan, plan.outputs[i], size);
-    if (rows_follow(plan, plan.outputs[i], size)) dim = info.outer > 1 ? 0 : 1;
+    if (rows_follow(plan, plan.outputs[i], size))
+      dim = static_cast<int64_t>(batch_dimension(info).value()) + (info.outer > 1 ? 0 : 1);
     const at::Tensor a = last_of(expected[i], dim), b = last_of(got[i], dim);
     const double largest = a.abs().max().item<double>(), apart = (a - b).abs().max().item<double>();
     const bool rounded = plan.metadata.contains("precision") && plan.metadata.at("precision") == "bf16";

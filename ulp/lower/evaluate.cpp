@@ -58,8 +58,8 @@ at::Tensor items_of(const TensorInfo& info, const at::Tensor& input, int64_t dim
                     int64_t count) {
   const int64_t inner = info.times / info.outer;
   if (info.outer == 1) return input.narrow(dim, first * inner, count * inner);
-  const at::Tensor rows = input.unflatten(0, {info.outer, input.size(0) / info.outer});
-  return rows.narrow(1, first * inner, count * inner).flatten(0, 1);
+  const at::Tensor rows = input.unflatten(dim, {info.outer, input.size(dim) / info.outer});
+  return rows.narrow(dim + 1, first * inner, count * inner).flatten(dim, dim + 1);
 }
 
 }  // namespace
@@ -108,10 +108,11 @@ at::Tensor run_engine(runtime::Engine& engine, const at::Tensor& input, int64_t 
     parts.push_back(run_engine_all(engine, {items_of(given, input, dim, first, count)}).at(0));
   }
   const TensorInfo& info = engine.outputs().at(0);
-  if (info.outer == 1) return at::cat(parts, static_cast<int64_t>(batch_dimension(info).value_or(0)));
+  const auto made = static_cast<int64_t>(batch_dimension(info).value_or(0));
+  if (info.outer == 1) return at::cat(parts, made);
   // Rows that stand before the batch are those of all items.
-  for (at::Tensor& part : parts) part = part.unflatten(0, {info.outer, part.size(0) / info.outer});
-  return at::cat(parts, 1).flatten(0, 1);
+  for (at::Tensor& part : parts) part = part.unflatten(made, {info.outer, part.size(made) / info.outer});
+  return at::cat(parts, made + 1).flatten(made, made + 1);
 }
 
 at::Tensor random_input(const TensorInfo& info, int64_t batch) {

@@ -1,4 +1,4 @@
-// RegroupedRows of the batch: the same bytes, where other dimensions count as the first one.
+// Rows of the batch: the same bytes, where other dimensions count as that of the batch.
 #include "ulp/runtime/ops/regroup_op.h"
 
 #include <cstring>
@@ -15,7 +15,8 @@ struct RegroupedRows {
 };
 
 bool takes_rows_apart(const StepView& view) {
-  return view.attributes<RegroupAttributes>().joined == 0 && batch_dimension(view.input()) == 0;
+  const auto& own = view.attributes<RegroupAttributes>();
+  return own.joined == 0 && own.kept == 0 && batch_dimension(view.input()) == 0;
 }
 
 RegroupedRows rows_made(const StepView& view) {
@@ -23,7 +24,8 @@ RegroupedRows rows_made(const StepView& view) {
   if (takes_rows_apart(view)) return {};
   const size_t batch = *batch_dimension(x);
   RegroupedRows rows;
-  for (size_t d = 0; d < batch; ++d) rows.outer *= x.shape[d];
+  for (auto d = static_cast<size_t>(view.attributes<RegroupAttributes>().kept); d < batch; ++d)
+    rows.outer *= x.shape[d];
   rows.times = rows.outer;
   for (size_t d = batch + 1; d <= batch + static_cast<size_t>(view.attributes<RegroupAttributes>().joined);
        ++d)
@@ -37,10 +39,12 @@ std::vector<int64_t> infer_regroup(const StepView& view) {
   const std::optional<size_t> batch = batch_dimension(x);
   if (!batch || x.outer != 1) view.fail("expected an input with a batch, and no rows before it");
   if (takes_rows_apart(view)) return {kBatch, element_count(x, 1)};
-  if (x.layout != Layout::plain || x.times != 1 || *batch + joined >= x.shape.size())
-    view.fail("expected an input of layout plain with ", joined, " dimensions behind the batch, got ",
-              shape_text(x), " ", to_string(x.layout));
-  std::vector<int64_t> shape = {kBatch};
+  const auto kept = static_cast<size_t>(view.attributes<RegroupAttributes>().kept);
+  if (x.layout != Layout::plain || x.times != 1 || *batch + joined >= x.shape.size() || kept > *batch)
+    view.fail("expected an input of layout plain with ", kept, " dimensions before the batch and ", joined,
+              " behind it, got ", shape_text(x), " ", to_string(x.layout));
+  std::vector<int64_t> shape(x.shape.begin(), x.shape.begin() + static_cast<std::ptrdiff_t>(kept));
+  shape.push_back(kBatch);
   shape.insert(shape.end(), x.shape.begin() + static_cast<std::ptrdiff_t>(*batch + joined) + 1,
                x.shape.end());
   return shape;

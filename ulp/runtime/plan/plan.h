@@ -49,8 +49,8 @@ struct TensorInfo {
   Layout layout = Layout::plain;
   float scale = 1.0F;  ///< u8: real = (q - zero_point) * scale
   int32_t zero_point = 0;
-  /// Where the batch is dimension 0: rows of that dimension for each item, whose size is then times * batch,
-  /// as in the frames of films that are one batch of images.
+  /// Rows of the batch's dimension for each item: its size is times * batch, as in the frames of films that
+  /// are one batch of images. It is dimension 0, but for results of callers ([words, batch * time]).
   int64_t times = 1;
   /// Of these so many stand before the batch: the dimension is [outer, batch, times / outer] in one. Steps
   /// take and give tensors with 1; regroup makes others of what callers get.

@@ -28,11 +28,11 @@ void check_tensor(size_t index, const TensorInfo& tensor) {
   }
   if (std::ranges::count(tensor.shape, kBatch) > 1)
     tensor_problem(index, tensor, "only one dimension may be the batch");
-  const bool first = !tensor.shape.empty() && tensor.shape[0] == kBatch;
-  if (tensor.times < 1 || tensor.outer < 1 || (tensor.times > 1 && !first) ||
+  const bool has_batch = batch_dimension(tensor).has_value();
+  if (tensor.times < 1 || tensor.outer < 1 || (tensor.times > 1 && !has_batch) ||
       tensor.times % tensor.outer != 0)
-    tensor_problem(index, tensor, "expected rows of a first dimension that is the batch, got times ",
-                   tensor.times, " and outer ", tensor.outer);
+    tensor_problem(index, tensor, "expected rows of a dimension that is the batch, got times ", tensor.times,
+                   " and outer ", tensor.outer);
   const int64_t counted[] = {checked_elements(tensor.shape), tensor.times};
   if (counted[0] < 0 || checked_elements(counted) < 0) {
     tensor_problem(index, tensor, "expected sizes >= 1 with at most ", kMaxElements,
