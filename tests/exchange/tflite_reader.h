@@ -117,7 +117,14 @@ enum TfliteCode {
   kQuantize = 114,
   kHardSwish = 117
 };
-enum TfliteType { kFloat32Type = 0, kInt32Type = 2, kInt64Type = 4, kBoolType = 6, kInt8Type = 9 };
+enum TfliteType {
+  kFloat32Type = 0,
+  kInt32Type = 2,
+  kUint8Type = 3,
+  kInt64Type = 4,
+  kBoolType = 6,
+  kInt8Type = 9
+};
 
 struct TfliteModel {
   std::string bytes, identifier;

@@ -95,6 +95,7 @@ class TfliteRun {
            : tensor.type == kInt32Type ? at::kInt
            : tensor.type == kInt8Type  ? at::kChar
            : tensor.type == kBoolType  ? at::kBool
+           : tensor.type == kUint8Type ? at::kByte
                                        : at::kLong;
   }
 

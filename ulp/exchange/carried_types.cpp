@@ -109,6 +109,26 @@ void carry_types(Graph& graph, std::span<const PeerTypes> table) {
   }
 }
 
+void expect_moves_of(const Node& node, const TypeSet& held_wider) {
+  constexpr std::string_view kMoves[] = {
+      "aten::alias",     "aten::broadcast_to", "aten::cat",        "aten::chunk",
+      "aten::clone",     "aten::contiguous",   "aten::detach",     "aten::expand",
+      "aten::expand_as", "aten::flatten",      "aten::flip",       "aten::gather",
+      "aten::index",     "aten::index_select", "aten::lift_fresh", "aten::movedim",
+      "aten::narrow",    "aten::permute",      "aten::repeat",     "aten::repeat_interleave",
+      "aten::reshape",   "aten::roll",         "aten::select",     "aten::slice",
+      "aten::split",     "aten::squeeze",      "aten::stack",      "aten::t",
+      "aten::to",        "aten::_to_copy",     "aten::transpose",  "aten::type_as",
+      "aten::unbind",    "aten::unflatten",    "aten::unsqueeze",  "aten::view",
+      "aten::where"};
+  const bool moves = std::ranges::any_of(kMoves, [&](std::string_view op) { return node.is(op); });
+  for (const auto& made : node.outputs()) {
+    if (!moves && made->meta && held_wider.contains(made->meta->dtype) && node.op().starts_with("aten::"))
+      refuse(node, "expected results of float32, int32, int64 or bool, got ",
+             c10::toString(made->meta->dtype));
+  }
+}
+
 void expect_peer_type(const Node& node, std::span<const PeerTypes> table) {
   const PeerTypes* row = row_of(node, table);
   if (row == nullptr || row->types.contains(computed_type(node))) return;

@@ -38,6 +38,10 @@ struct PeerTypes {
 /// orders of elements. The type of a call is its first result's, for indices its input's.
 void carry_types(graph::Graph& graph, std::span<const PeerTypes> table);
 
+/// Refuses a call that makes elements of these types otherwise than by a cast, a choice or a move of
+/// elements: for formats that hold them in int32, where sums and products do not wrap around.
+void expect_moves_of(const graph::Node& node, const TypeSet& held_wider);
+
 /// Refuses a call whose op has a row without its type.
 void expect_peer_type(const graph::Node& node, std::span<const PeerTypes> table);
 

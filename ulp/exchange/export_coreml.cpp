@@ -2,6 +2,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/exchange/calls.h"
+#include "ulp/exchange/carried_types.h"
 #include "ulp/exchange/coreml/converters.h"
 #include "ulp/exchange/coreml/package.h"
 #include "ulp/exchange/fix_sizes.h"
@@ -36,6 +37,7 @@ std::shared_ptr<graph::Graph> prepared(const graph::GraphModule& module, const C
   spelled::split_extremes(*graph);
   if (options.fp16) to_half(*graph, kExportCoremlWhere);
   spelled::spell_out(*graph, has_no_form);
+  carry_types(*graph, coreml::peer_types());
   return graph;
 }
 
@@ -44,8 +46,10 @@ coreml::Model built(const graph::Graph& graph, const CoreMlOptions& options) {
   for (const graph::Value* input : graph.inputs()) builder.add_input(*input);
   const auto call = [&](const graph::Node& node) {
     const coreml::ConvertFunction function = coreml::find_converter(node);
-    if (function != nullptr) function(builder, node);
-    return function != nullptr;
+    if (function == nullptr) return false;
+    expect_moves_of(node, {at::kByte, at::kChar, at::kShort});
+    function(builder, node);
+    return true;
   };
   const auto result = [&](const graph::Value& value, const std::string& name) {
     builder.add_output(value, name);

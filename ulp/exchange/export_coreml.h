@@ -33,7 +33,7 @@ struct ULP_API CoreMlOptions {
 };
 
 /// Writes the model as it behaves in eval mode as an ML program of iOS 16 and macOS 13 to the folder `path`, whose name ends in
-/// ".mlpackage"; the model itself is not changed. Sizes are numbers; int64 inputs and results are int32. Batch norms are folded
+/// ".mlpackage"; the model itself is not changed. Sizes are numbers; inputs and results of int64, uint8 and bool are int32. Batch norms are folded
 /// into the layers before them. Names get "_" for each character that is no letter and no digit. Equal models give equal files.
 /// Models of quant::quantize_weights with 8 bits keep their codes. The folder is there whole or not at all, and takes the place
 /// of an older package of this name. Throws ulp::Error that names each call without a converter, with its node, and the ops that

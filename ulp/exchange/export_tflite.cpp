@@ -33,6 +33,7 @@ void write_graph(tflite::Builder& builder, const graph::Graph& graph) {
     if (function == nullptr || skips) return function != nullptr;
     try {
       expect_peer_type(node, tflite::peer_types());
+      expect_moves_of(node, {at::kByte});
       function(builder, node);
     } catch (const Refused&) {
       refused = true;

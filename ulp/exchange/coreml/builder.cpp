@@ -35,8 +35,13 @@ std::string sanitized(std::string name) {
   return digit || kWords.contains(name) ? "_" + name : name;
 }
 
+/// Integers of less than 32 bits are held in int32, too.
+bool is_held_in_int32(at::ScalarType type) {
+  return at::isIntegralType(type, /*includeBool=*/false);
+}
+
 at::ScalarType stored_type(at::ScalarType type) {
-  return type == at::kLong ? at::kInt : type;
+  return is_held_in_int32(type) ? at::kInt : type;
 }
 
 /// int64 as int32.
@@ -98,8 +103,11 @@ const std::string& Builder::name_of(const Value* value) {
   const auto found = names_.find(value);
   if (found != names_.end()) return found->second;
   const graph::Node& producer = *value->producer;
-  if (producer.kind() == graph::Node::Kind::attribute)
-    return names_[value] = constant(graph_.attribute_tensor(value), producer.target());
+  if (producer.kind() == graph::Node::Kind::attribute) {
+    const at::Tensor held = graph_.attribute_tensor(value);
+    const bool narrow = is_held_in_int32(held.scalar_type()) && held.scalar_type() != at::kLong;
+    return names_[value] = constant(narrow ? held.to(at::kInt) : held, producer.target());
+  }
   return names_[value] = unique(value->name);
 }
 
@@ -230,15 +238,17 @@ std::string Builder::cast(const graph::Node& node, const std::string& x, at::Sca
 
 void Builder::add_input(const Value& value) {
   const at::ScalarType type = type_of(value);
-  if (type != at::kFloat && type != at::kHalf && type != at::kLong && type != at::kInt)
-    fail(kExportCoremlWhere, "expected inputs of f32, f16, int64 or int32, got ", c10::toString(type),
+  if (type != at::kFloat && type != at::kHalf && type != at::kBool && !is_held_in_int32(type))
+    fail(kExportCoremlWhere, "expected inputs of f32, f16, integers or bool, got ", c10::toString(type),
          " for '", value.name, "'");
   const graph::Node& node = *value.producer;
   const Type made = type_of_value(node, value);
   if (made.shape.empty())
     fail(kExportCoremlWhere, "expected inputs of one dimension or more, got none for '", value.name, "'");
-  model_.inputs.push_back({name_of(&value), made});
-  results_.insert(name_of(&value));
+  const std::string name = unique(value.name);
+  model_.inputs.push_back({name, {stored_type(type == at::kBool ? at::kInt : type), made.shape}});
+  results_.insert(name);
+  names_[&value] = type == at::kBool ? cast(node, name, at::kBool, made.shape) : name;
 }
 
 void Builder::add_output(const Value& value, const std::string& name) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ulp/exchange/calls.h"
+#include "ulp/exchange/carried_types.h"
 #include "ulp/exchange/coreml/builder.h"
 
 namespace ulp::exchange::coreml {
@@ -21,6 +22,9 @@ ConvertFunction find_converter(const graph::Node& node);
 bool has_form(const graph::Node& node);
 /// The ops that have one.
 std::vector<std::string_view> converter_names();
+
+/// The element types in which operations compute, where they are fewer than tensors can hold.
+std::span<const PeerTypes> peer_types();
 
 // What files share. Shapes are those of results.
 

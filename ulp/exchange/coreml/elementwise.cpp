@@ -190,14 +190,29 @@ void logical_not(Builder& builder, const Node& node) {
                  {{"x", is_bool ? x : builder.cast(node, x, at::kBool, shape_of(node, value))}});
 }
 
+/// Integers of 32 bits as those that these bits hold, as LibTorch casts them.
+std::string wrapped(Builder& builder, const Node& node, const std::string& x, at::ScalarType to) {
+  const bool has_sign = to != at::kByte;
+  const auto range = static_cast<double>(int64_t{1} << (8 * c10::elementSize(to)));
+  const auto of = [&](const char* op, const std::string& value, double number) {
+    return builder.call(node, op, {{"x", value}, {"y", builder.number(number, at::kInt)}});
+  };
+  const std::string rest = of("mod", x, range);
+  return has_sign ? of("sub", of("mod", of("add", rest, range / 2), range), range / 2) : rest;
+}
+
 /// What does nothing in eval mode, and changes of type.
 void identity(Builder& builder, const Node& node) {
   const graph::Value& x = *node.args.at(0).value;
   if (has_arg(node, "train") && bool_arg(node, "train")) refuse(node, "expected no dropout in eval mode");
   const at::ScalarType from = type_of(x), to = type_of(*node.output());
   const bool integers = at::isIntegralType(from, /*includeBool=*/false) && at::isIntegralType(to, false);
-  if (from == to || integers) return builder.alias(node.output(), builder.name_of(&x));
-  builder.alias(node.output(), builder.cast(node, builder.name_of(&x), to, shape_of(node)));
+  std::string name = builder.name_of(&x);
+  if (from != to && !integers) name = builder.cast(node, name, to, shape_of(node));
+  const bool narrow = to == at::kByte || to == at::kChar || to == at::kShort;
+  const bool fits =
+      from == to || from == at::kBool || (to == at::kShort && (from == at::kByte || from == at::kChar));
+  builder.alias(node.output(), narrow && !fits ? wrapped(builder, node, name, to) : name);
 }
 
 /// +1 where x >= 0, else -1.

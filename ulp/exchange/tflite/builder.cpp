@@ -49,6 +49,7 @@ schema::TensorType type_of(const Node& node, at::ScalarType type) {
   switch (type) {
     case at::kFloat:
       return schema::TensorType::FLOAT32;
+    case at::kByte:  // with values of 0 to 255
     case at::kInt:
       return schema::TensorType::INT32;
     case at::kLong:
@@ -58,7 +59,8 @@ schema::TensorType type_of(const Node& node, at::ScalarType type) {
     case at::kChar:
       return schema::TensorType::INT8;
     default:
-      refuse(node, "expected numbers of float32, int8, int32, int64 or bool, got ", c10::toString(type));
+      refuse(node, "expected numbers of float32, int8, uint8, int32, int64 or bool, got ",
+             c10::toString(type));
   }
 }
 
@@ -331,7 +333,8 @@ uint32_t Builder::add_buffer(const at::Tensor& dense) {
 }
 
 Index Builder::constant(const at::Tensor& tensor, const std::string& name, const Steps* steps) {
-  const at::Tensor flat = dense(tensor);
+  const bool bytes = steps == nullptr && tensor.scalar_type() == at::kByte;
+  const at::Tensor flat = dense(bytes ? tensor.to(at::kInt) : tensor);
   std::string key = name + '\n' + c10::toString(flat.scalar_type());
   for (const int64_t size : flat.sizes()) key += "," + std::to_string(size);
   if (steps != nullptr) {
@@ -374,15 +377,20 @@ Index Builder::scalar(double value) {
 }
 
 Index Builder::cast(const Node& node, Index tensor, at::ScalarType type) {
+  const schema::TensorType to = tflite::type_of(node, type);
+  if (type_of(tensor) == to) return tensor;
+  const Index made = between(node, shape_of_tensor(tensor), to);
+  emit_cast(tensor, made);
+  return made;
+}
+
+void Builder::emit_cast(Index from, Index to) {
   schema::CastOptionsT types;
-  types.in_data_type = type_of(tensor);
-  types.out_data_type = tflite::type_of(node, type);
-  if (types.in_data_type == types.out_data_type) return tensor;
-  const Index made = between(node, shape_of_tensor(tensor), types.out_data_type);
+  types.in_data_type = type_of(from);
+  types.out_data_type = type_of(to);
   Options options;
   options.Set(std::move(types));
-  emit(schema::Operation::CAST, {tensor}, {made}, std::move(options));
-  return made;
+  emit(schema::Operation::CAST, {from}, {to}, std::move(options));
 }
 
 Index Builder::number(const Node& node, const c10::Scalar& value, at::ScalarType type) {
@@ -414,8 +422,18 @@ void Builder::add_input(const Node& node, const Value& value) {
   const bool integer = integer_io_ && reader != nullptr && reader->is("ulp::quantize");
   const Index made = integer ? make_codes(node, &value, layout, steps_of_quantize(*reader))
                              : make_numbers(node, &value, layout);
-  part_.inputs.push_back(made);
+  const bool bytes = exchange::type_of(value) == at::kByte;
+  part_.inputs.push_back(bytes ? bytes_before(made) : made);
   fixed_.insert(made);
+}
+
+Index Builder::bytes_before(Index tensor) {
+  const Index made = add_tensor("held", schema::TensorType::UINT8, shape_of_tensor(tensor));
+  std::swap(part_.tensors.at(static_cast<size_t>(made))->name,
+            part_.tensors.at(static_cast<size_t>(tensor))->name);
+  emit_cast(made, tensor);
+  fixed_.insert(made);
+  return made;
 }
 
 void Builder::add_output(const Node& node, const Value& value, const std::string& name) {
@@ -427,6 +445,11 @@ void Builder::add_output(const Node& node, const Value& value, const std::string
     const Index copy = like(made, shape);
     reshape(node, made, copy);
     made = copy;
+  }
+  if (exchange::type_of(value) == at::kByte) {
+    const Index bytes = add_tensor(value.name, schema::TensorType::UINT8, shape_of_tensor(made));
+    emit_cast(made, bytes);
+    made = bytes;
   }
   if (!name.empty()) part_.tensors.at(static_cast<size_t>(made))->name = unique(name);
   part_.outputs.push_back(made);

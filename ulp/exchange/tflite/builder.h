@@ -155,6 +155,9 @@ class Builder {
   std::string bytes();
 
  private:
+  void emit_cast(Index from, Index to);
+  /// An input of bytes, whose elements `tensor` holds.
+  Index bytes_before(Index tensor);
   struct Place {
     std::map<Layout, Index> at;
     Layout made = Layout::as_is;

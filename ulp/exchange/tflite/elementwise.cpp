@@ -206,7 +206,13 @@ void identity(Builder& builder, const Node& node) {
   const at::ScalarType from = exchange::type_of(x), to = exchange::type_of(*node.output());
   if (from == to) return builder.share(node.output(), &x);
   const Layout layout = builder.layout_of(&x);
-  builder.place(node.output(), builder.cast(node, builder.numbers(node, &x, layout), to), layout);
+  Index made = builder.cast(node, builder.numbers(node, &x, layout), to);
+  if (to == at::kByte && from != at::kBool) {  // held in int32: what is beyond a byte wraps around
+    const Index whole = made;
+    made = builder.between(node, builder.shape_of(node, *node.output(), layout), schema::TensorType::INT32);
+    builder.emit(Operation::FLOOR_MOD, {whole, builder.number(node, 256, at::kInt)}, {made});
+  }
+  builder.place(node.output(), made, layout);
 }
 
 }  // namespace
