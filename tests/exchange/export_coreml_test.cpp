@@ -362,7 +362,7 @@ TEST(ExportCoreMl, NamesWhatItCannotWrite) {
   EXPECT_ERROR(written(one), "expected a dimension to be left");
   const Module half =
       coreml_function([](const at::Tensor& x) { return x + 1; }, torch::zeros({2, 4}, torch::kBFloat16));
-  EXPECT_ERROR(written(half), "expected inputs of f32, f16, int64 or int32, got BFloat16");
+  EXPECT_ERROR(written(half), "expected inputs of f32, f16, integers or bool, got BFloat16");
 }
 
 TEST(ExportCoreMl, ReplacesPackagesAndNothingElse) {

@@ -127,11 +127,11 @@ TEST(ExportRules, PowersOfInt64AreProductsInTensorFlowLite) {
 }
 
 TEST(ExportRules, InputsOfATypeThatTensorFlowLiteHasNotAreRefused) {
-  const at::Tensor x = torch::ones({2, 3}, torch::kByte);
+  const at::Tensor x = torch::ones({2, 3}, torch::kShort);
   const Module module = captured_function([](const at::Tensor& one) { return one + one; }, x);
   const std::string error = error_of([&] { exchange::export_tflite(*module); });
   EXPECT_SAYS(error, "[exchange.export_tflite] input '");
-  EXPECT_SAYS(error, "expected numbers of float32, int8, int32, int64 or bool, got Byte");
+  EXPECT_SAYS(error, "expected numbers of float32, int8, uint8, int32, int64 or bool, got Short");
 }
 
 TEST(ExportRules, SoftplusOfAnotherThresholdIsSpelledOut) {
