@@ -232,6 +232,9 @@ TEST_F(PublishedTool, RefusesDecodersThatComputeSomethingElse) {
   with("num_key_value_heads", 3, "kv_heads that divide the 4 heads of 'llama', got 3");
   with("num_attention_heads", 3, "num_attention_heads that divide hidden_size 128, got 3");
   with("hidden_size", nullptr, "expected hidden_size in");
+  with("is_causal", false, "expected is_causal true, got false");
+  with("is_causal", nullptr, "expected is_causal true, got null");
+  with("per_layer_config", {{"1", {{"head_dim", 8}}}}, "expected layers that are alike");
   with("quantization_config", {{"bits", 4}}, "got a quantization_config");
   with("tie_word_embeddings", true, "unexpected: lm_head.weight");
   with("vocab_size", 1 << 24, "as config.json says");

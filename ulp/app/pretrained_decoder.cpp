@@ -86,14 +86,14 @@ GateActivation activation_of(const PublishedSettings& settings, const Family& fa
   return name == "gelu" ? GateActivation::gelu : GateActivation::gelu_tanh;
 }
 
-/// `own` are the settings of the embeddings, `all` those around them.
-RotaryConfig rotary_of(const PublishedSettings& all, const PublishedSettings& own, double theta,
+/// `own` are the settings of the embeddings, `around` those that count where these leave some unsaid.
+RotaryConfig rotary_of(const PublishedSettings& around, const PublishedSettings& own, double theta,
                        int64_t positions) {
   RotaryConfig config{.theta = theta};
   own.number("rope_theta", config.theta);
   const char* const key = own.has("rope_type") ? "rope_type" : "type";
   own.expect(key, {"default", "linear", "llama3", "dynamic"});
-  for (const PublishedSettings& part : {all, own}) part.expect("partial_rotary_factor", {1.0});
+  own.expect("partial_rotary_factor", {1.0});
   const std::string type = own.has(key) ? own[key].get<std::string>() : "default";
   if (type == "default" || type == "dynamic") return config;  // dynamic begins beyond the positions
   own.require({"factor"});
@@ -104,32 +104,41 @@ RotaryConfig rotary_of(const PublishedSettings& all, const PublishedSettings& ow
   own.number("low_freq_factor", config.low_frequency_factor);
   own.number("high_freq_factor", config.high_frequency_factor);
   config.original_length = positions;
-  for (const PublishedSettings& part : {own, all})
+  for (const PublishedSettings& part : {own, around})
     part.size("original_max_position_embeddings", config.original_length, kMostPositions);
   return config;
 }
 
-void read_rotary(const PublishedSettings& settings, const Family& family, DecoderConfig& config) {
-  const int64_t positions = positions_of(settings, family);
-  const bool scaled = settings.has("rope_scaling");
-  const PublishedSettings own = settings.part(scaled ? "rope_scaling" : "rope_parameters");
-  const bool by_kind = own.has("full_attention") || own.has("sliding_attention");
-  double theta = 10000;
-  if (family.name != std::string("gemma3_text")) {
-    if (by_kind)
-      settings.refuse("expected one kind of rotary embeddings for model_type \"", family.name, '"');
-    settings.number("rope_theta", theta);
-    config.rotary = config.sliding_rotary = rotary_of(settings, own, theta, positions);
-    return;
-  }
-  theta = 1e6;
-  settings.number("rope_theta", theta);
+/// Gemma 3: rope_parameters of each kind of layer, or rope_scaling of those with full attention.
+void read_rotary_of_kinds(const PublishedSettings& settings, int64_t positions, DecoderConfig& config) {
   const PublishedSettings none = settings.part("no such setting");
-  const auto kind = [&](const char* name) { return by_kind ? own.part(name) : none; };
-  config.rotary = rotary_of(settings, scaled && !by_kind ? own : kind("full_attention"), theta, positions);
+  const PublishedSettings scaling = settings.part("rope_scaling"), own = settings.part("rope_parameters");
+  if (!scaling.empty() && !own.empty())
+    settings.refuse("expected rope_parameters or rope_scaling for model_type \"", config.name,
+                    "\", got both");
+  for (const char* const key :
+       {"full_attention", "sliding_attention", "type"})  // transformers 5 ignores them
+    if (scaling.has(key) && !scaling.has("rope_type"))
+      settings.refuse("expected a rope_type in rope_scaling for model_type \"", config.name, "\", got ", key);
+  double theta = 1e6;
+  settings.number("rope_theta", theta);
+  config.rotary = rotary_of(none, scaling.empty() ? own.part("full_attention") : scaling, theta, positions);
   theta = 10000;
   settings.number("rope_local_base_freq", theta);
-  config.sliding_rotary = rotary_of(settings, kind("sliding_attention"), theta, positions);
+  config.sliding_rotary = rotary_of(none, own.part("sliding_attention"), theta, positions);
+}
+
+void read_rotary(const PublishedSettings& settings, const Family& family, DecoderConfig& config) {
+  const int64_t positions = positions_of(settings, family);
+  settings.expect("partial_rotary_factor", {1.0});
+  if (family.name == std::string("gemma3_text")) return read_rotary_of_kinds(settings, positions, config);
+  const PublishedSettings scaling = settings.part("rope_scaling");
+  const PublishedSettings own = scaling.empty() ? settings.part("rope_parameters") : scaling;
+  if (own.has("full_attention") || own.has("sliding_attention"))
+    settings.refuse("expected one kind of rotary embeddings for model_type \"", family.name, '"');
+  double theta = 10000;
+  settings.number("rope_theta", theta);
+  config.rotary = config.sliding_rotary = rotary_of(settings, own, theta, positions);
 }
 
 /// The kinds of attention as the file lists them.
@@ -163,8 +172,9 @@ void read_windows(const PublishedSettings& settings, const Family& family, Decod
       config.layer_types.push_back(config.window > 0 && slides(i) ? LayerAttention::sliding
                                                                   : LayerAttention::full);
   };
-  if (name == "mistral" || name == "phi3") return each([](int64_t) { return true; });
-  if (settings.has("layer_types")) {
+  const bool listed = settings.has("layer_types");  // Ministral is a "mistral" that lists them
+  if (name == "phi3" || (name == "mistral" && !listed)) return each([](int64_t) { return true; });
+  if (listed) {
     config.layer_types = listed_layers(settings, config);
     const bool slides = std::ranges::count(config.layer_types, LayerAttention::sliding) > 0;
     if (slides && config.window == 0) settings.refuse("expected a sliding_window for the layer_types");

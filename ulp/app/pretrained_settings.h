@@ -22,6 +22,7 @@ class PublishedSettings {
   explicit PublishedSettings(const std::filesystem::path& path);
 
   bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
+  bool empty() const { return json_.empty(); }
   bool is_null(const char* key) const { return json_.contains(key) && json_.at(key).is_null(); }
   const Json& operator[](const char* key) const { return json_.at(key); }
   /// The settings of an object; none where it is missing.

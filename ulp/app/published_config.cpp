@@ -107,6 +107,16 @@ bool classifies(const PublishedSettings& settings) {
   return false;
 }
 
+/// Refuses settings that change networks of several kinds.
+void refuse_changes(const PublishedSettings& settings, const std::string& name) {
+  if (settings.has("per_layer_config"))
+    settings.refuse("expected layers that are alike, got per_layer_config");
+  if (name != "gpt2" && !is_decoder_family(name)) return;
+  settings.expect("is_causal", {true});
+  if (settings.is_null("is_causal"))  // which transformers takes as false
+    settings.refuse("expected is_causal true, got null");
+}
+
 bool made_up(const std::vector<std::string>& names) {
   for (size_t i = 0; i < names.size(); ++i)
     if (names[i] != "LABEL_" + std::to_string(i)) return false;
@@ -170,6 +180,7 @@ PublishedConfig read_published_config(const std::filesystem::path& path) {
                        .class_names = {},
                        .positions = 0,
                        .classifies = classifies(settings)};
+  refuse_changes(settings, read.name);
   if (read.name == "gpt2") {
     read.network = gpt2(settings);
   } else if (is_decoder_family(read.name)) {

@@ -35,6 +35,6 @@ struct PublishedConfig {
 
 /// Reads one. Throws FileError naming the file for one that is missing or damaged, a network that the models room does not have, sizes out of
 /// range, and settings that would compute something else (an activation, relative positions, a feed-forward part of another width).
-PublishedConfig read_published_config(const std::filesystem::path& path);
+ULP_API PublishedConfig read_published_config(const std::filesystem::path& path);
 
 }  // namespace ulp::app
