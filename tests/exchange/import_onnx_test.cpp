@@ -25,24 +25,27 @@ Module back(const graph::GraphModule& module, int64_t opset = 21,
   return import_onnx(exchange::export_onnx(module, {.opset = opset}), "model.onnx", options);
 }
 
-void expect_same_bits(const Module& a, const Module& b, const at::Tensor& x) {
+/// The same bits, or apart by `limit` of the largest result.
+void expect_same_bits(const Module& a, const Module& b, const at::Tensor& x, double limit = 0) {
   const torch::NoGradGuard no_grad;
   const std::vector<at::Tensor> one = a->forward_all({x}), other = b->forward_all({x});
   ASSERT_EQ(one.size(), other.size());
   for (size_t i = 0; i < one.size(); ++i) {
-    EXPECT_TRUE(torch::equal(one[i], other[i]))
-        << "result " << i << ": " << (one[i] - other[i]).abs().max().item<double>() << " of "
-        << one[i].abs().max().item<double>();
+    const double apart = (one[i] - other[i]).abs().max().item<double>();
+    const double largest = one[i].abs().max().item<double>();
+    EXPECT_TRUE(torch::equal(one[i], other[i]) || apart < limit * largest)
+        << "result " << i << ": " << apart << " of " << largest;
   }
 }
 
-void expect_same_names(const Module& a, const Module& b) {
+/// `tables`: buffers of `a`, which a file has among its weights.
+void expect_same_names(const Module& a, const Module& b, size_t tables = 0) {
   const auto one = a->named_parameters(), other = b->named_parameters();
   for (const auto& item : one) {
     ASSERT_TRUE(other.contains(item.key())) << item.key();
     EXPECT_TRUE(torch::equal(item.value(), other[item.key()])) << item.key();
   }
-  EXPECT_EQ(one.size(), other.size());
+  EXPECT_EQ(one.size() + tables, other.size());
 }
 
 Module image_network_of(const std::string& name, int64_t side, int64_t channels) {
@@ -83,8 +86,12 @@ TEST(ImportOnnx, GivesTextNetworksBackWithTheSameBits) {
     Module module = capture(model, {torch::ones({2, 24}, torch::kLong)}, options);
     module->eval();
     const Module again = back(*module, 21, {.sizes = {{"time", {.min = 1, .max = 24}}}});
-    expect_same_names(module, again);
-    for (const int64_t length : {24, 17}) expect_same_bits(module, again, torch::randint(1, 90, {3, length}));
+    // Opset 21 has no RMS norm: its parts round otherwise. Two tables hold the angles of positions.
+    const bool rotates = name == "llama";
+    expect_same_names(module, again, rotates ? 2 : 0);
+    const double limit = rotates ? 2e-6 : 0;
+    for (const int64_t length : {24, 17})
+      expect_same_bits(module, again, torch::randint(1, 90, {3, length}), limit);
   }
 }
 

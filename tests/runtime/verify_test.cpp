@@ -140,7 +140,7 @@ TEST(Verify, RefusesBadConvolutions) {
           p.constants.at("conv1.bias") = constant_of<int32_t>(
               DataType::i32, {8}, std::vector<int32_t>(8, std::numeric_limits<int32_t>::max()));
         },
-        "overflow its int32 accumulator"},
+        "expected an int8 layer whose sums fit 32 bits"},
        {"residual shape", [](Plan& p) { p.steps[3].inputs[1] = 1; }, "expected a residual like the output"}});
 }
 
