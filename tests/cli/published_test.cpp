@@ -238,6 +238,10 @@ TEST_F(PublishedTool, RefusesDecodersThatComputeSomethingElse) {
   with("quantization_config", {{"bits", 4}}, "got a quantization_config");
   with("tie_word_embeddings", true, "unexpected: lm_head.weight");
   with("vocab_size", 1 << 24, "as config.json says");
+  copy_with("llama", "other", "hidden_act", "silu");
+  write_file(*shop_ / "other/adapter_config.json", "{}");
+  expect_error(shop_->ulp("lower other --out x.ulp"), 3, "merge the adapter into the weights");
+  std::filesystem::remove(*shop_ / "other/adapter_config.json");
   expect_error(shop_->ulp("lower llama --size time=13 --out x.ulp"), 3, "texts of at most the 12 tokens");
   expect_error(shop_->ulp("lower llama --size length=8 --out x.ulp"), 3,
                "a size of 'time', the dimension of");

@@ -167,6 +167,9 @@ PublishedModel load_published_model(const fs::path& path, const ModelSpec& like,
   const bool partial = fit == PublishedFit::partial;
   const fs::path file = beside(path, "config.json");
   PublishedModel model;
+  if (is_file(beside(path, "adapter_config.json")))
+    fail_file(kLoadPublishedModelWhere, "expected a network alone in '", path.string(),
+              "', got adapter_config.json beside it; merge the adapter into the weights");
   if (is_file(file)) {
     PublishedConfig config = read_published_config(file);
     take_sizes(path, like, config);
