@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
+_OWN_THREADS = 1  # ULP_OWN_THREADS
 _DTYPES = {
     "f32": np.float32,
     "bf16": np.uint16,
@@ -108,10 +109,12 @@ class Context:
     """Runs an engine with memory of its own, made by Engine.context(). Threads that share one take turns. In a child of
     fork() a context from before runs on the calling thread alone, unless another thread was using it then."""
 
-    def __init__(self, engine: "Engine", threads: int, max_arena_bytes: int = 0) -> None:
+    def __init__(self, engine: "Engine", threads: int, max_arena_bytes: int = 0, own_threads: bool = False) -> None:
         self._handle = c.c_void_p()
         options = lib.ContextOptions(
-            threads=_number("threads", threads, 31), max_arena_bytes=_number("max_arena_bytes", max_arena_bytes, 64)
+            threads=_number("threads", threads, 31),
+            max_arena_bytes=_number("max_arena_bytes", max_arena_bytes, 64),
+            flags=_OWN_THREADS if own_threads else 0,
         )
         with engine._lock:  # close() waits
             lib.call("ulp_context_create", engine._open(), c.byref(options), c.byref(self._handle))
@@ -275,9 +278,12 @@ class Engine:
                 if self._finalize.alive:
                     self._idle.append(context)
 
-    def context(self, threads: Optional[int] = None, max_arena_bytes: int = 0) -> Context:
-        """A context for one caller; threads as the engine's where they are not given."""
-        return Context(self, self._threads if threads is None else threads, max_arena_bytes)
+    def context(
+        self, threads: Optional[int] = None, max_arena_bytes: int = 0, *, own_threads: bool = False
+    ) -> Context:
+        """A context for one caller; threads as the engine's where they are not given. own_threads: it shares none with
+        other contexts of the process."""
+        return Context(self, self._threads if threads is None else threads, max_arena_bytes, own_threads)
 
     @property
     def isa(self) -> str:

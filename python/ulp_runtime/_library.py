@@ -54,6 +54,7 @@ class ContextOptions(Sized):
         ("threads", c.c_int32),
         ("reserved", c.c_int32),
         ("max_arena_bytes", c.c_uint64),
+        ("flags", c.c_uint64),
     ]
 
 

@@ -86,6 +86,21 @@ class Running(unittest.TestCase):
         with self.assertRaisesRegex(ArgumentError, "9"):
             engine.run(np.zeros((1, 9), np.float32))
 
+    def test_own_threads_of_a_context_are_new_ones(self) -> None:
+        engine = Engine.from_bytes(files.linear(WEIGHT, BIAS), threads=2)
+        shared = engine.context()
+        x = np.ones((2, WEIGHT.shape[1]), np.float32)
+        expected = shared.run(x)
+
+        def threads_of(**options: bool) -> int:
+            before = len(os.listdir("/proc/self/task"))
+            context = engine.context(**options)
+            np.testing.assert_array_equal(context.run(x), expected)
+            return len(os.listdir("/proc/self/task")) - before
+
+        self.assertEqual(threads_of(), 0)
+        self.assertEqual(threads_of(own_threads=True), 1)
+
     def test_runs_of_a_context_continue_each_other(self) -> None:
         engine = Engine.from_bytes(
             files.relu_along({"name": "time", "min": 1, "max": 8, "multiple": 1}, continued="time")
