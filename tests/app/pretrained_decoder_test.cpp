@@ -1,4 +1,5 @@
-// config.json of decoders where transformers reads settings in ways of its own: what it falls back to, and which of two it takes.
+// config.json of decoders where transformers reads settings in ways of its own: what it falls back to, and
+// which of two it takes.
 #include "ulp/app/pretrained_decoder.h"
 
 #include <gtest/gtest.h>

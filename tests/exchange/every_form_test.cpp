@@ -147,7 +147,8 @@ int64_t draws_of_each() {
   return wanted == nullptr ? 4 : std::max(4, std::atoi(wanted) / 10);
 }
 
-/// Draws that each form could have: none of those of `none`, some but at least half of those of `some`, else all.
+/// Draws that each form could have: none of those of `none`, some but at least half of those of `some`, else
+/// all.
 void expect_counts(const FrontendOp& op, const std::map<std::string, int64_t>& written) {
   const int64_t draws = draws_of_each();
   std::ostringstream counts;

@@ -1,5 +1,5 @@
-// Loops that users write: cells of recurrent layers, and results written into tensors made before. Files of every kind
-// give the module's numbers, archives its bits.
+// Loops that users write: cells of recurrent layers, and results written into tensors made before. Files of
+// every kind give the module's numbers, archives its bits.
 #include <torch/torch.h>
 
 #include <string>

@@ -216,7 +216,8 @@ TEST(ExportOnnx, MovesTheDimensionsOfAMeanWithTheOpset) {
   EXPECT_EQ(old.of("ReduceMean").at(0).attributes.at("axes").ints, Ints{1});
 }
 
-/// ONNX Runtime 1.31.1 loses a border of +0 that a max pool reads, and with it the zeros beside negative numbers.
+/// ONNX Runtime 1.31.1 loses a border of +0 that a max pool reads, and with it the zeros beside negative
+/// numbers.
 TEST(ExportOnnx, ABorderOfZerosBeforeAMaxPoolIsMinusZero) {
   const auto border = [](const std::function<at::Tensor(const at::Tensor&)>& body) {
     const auto net = onnx_function(body, torch::zeros({2, 3, 6, 6}));

@@ -52,7 +52,8 @@ std::shared_ptr<graph::GraphModule> captured_decoder(const models::DecoderConfig
   return captured_text(*model, kDecoderTexts);
 }
 
-/// The likeliest token behind each text, written by the engine one at a time and by the graph from the whole text.
+/// The likeliest token behind each text, written by the engine one at a time and by the graph from the whole
+/// text.
 void expect_same_choices(graph::GraphModule& graph, const runtime::Plan& plan) {
   const torch::NoGradGuard no_grad;
   const runtime::Engine engine(plan, {.threads = 2});

@@ -1,4 +1,5 @@
-// Decoders of the Llama family: their formulas spelled out again in float64, names and sizes, what is refused.
+// Decoders of the Llama family: their formulas spelled out again in float64, names and sizes, what is
+// refused.
 #include "ulp/models/decoder.h"
 
 #include <gtest/gtest.h>

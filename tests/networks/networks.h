@@ -28,8 +28,8 @@ struct Network {
   /// Gradients of the graph are the model's within this share of the largest; 0: bit for bit. For a backward
   /// pass that is written by hand, in another order of operations than LibTorch's.
   double gradients_within = 0;
-  /// In bf16 this share of the whole numbers among the results may be others: places of the nearest, of which two are as
-  /// near but for rounding. Samples with such are not compared further.
+  /// In bf16 this share of the whole numbers among the results may be others: places of the nearest, of which
+  /// two are as near but for rounding. Samples with such are not compared further.
   double near_ties = 0;
 };
 

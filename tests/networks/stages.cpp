@@ -170,7 +170,8 @@ void Subject::expect_near(graph::GraphModule& approximation) {
 
 namespace {
 
-/// Compares whole numbers, of which a share may be others, and leaves the other results of the samples without such.
+/// Compares whole numbers, of which a share may be others, and leaves the other results of the samples
+/// without such.
 void leave_untied(Tensors& expected, Tensors& got, double share) {
   at::Tensor untied = torch::ones({expected.at(0).size(0)}, torch::kBool);
   Tensors wanted_rest, rest;

@@ -73,7 +73,8 @@ TEST_P(CutNetwork, IsTheMaskedOne) {
   const Network& network = networks()[GetParam()];
   torch::manual_seed(1);
   const Instance model = network.make();
-  // Both layers of forecast make its result, weights of realnvp are computed, and rnn_lm shares its table with the result.
+  // Both layers of forecast make its result, weights of realnvp are computed, and rnn_lm shares its table
+  // with the result.
   const bool has_none = network.name == "forecast" || network.name == "realnvp" || network.name == "rnn_lm";
   const size_t fewest = has_none ? 0 : 1;
   expect_cuts(graph::capture(*model.root, model.forward, network.inputs(2)), network.inputs, fewest);

@@ -148,8 +148,8 @@ TEST(Activations, OffloadedStateLiesInFilesWithoutNamesAndHasTheSameBits) {
         .moments = amp::MomentFormat::int8,
         .optimizer = train::Optimizer::adam,
         .batch = 16}}) {
-    // A norm that no gradient has makes the step amp::fused_step, as state in files does: LibTorch's own steps
-    // have other bits on processors without AVX2.
+    // A norm that no gradient has makes the step amp::fused_step, as state in files does: LibTorch's own
+    // steps have other bits on processors without AVX2.
     TrainOptions fused = options;
     fused.clip = 1e9;
     const at::Tensor expected = trained("resnet14", fused, {});

@@ -17,8 +17,9 @@ enum class ExchangeUse {
   training    ///< codes become fake quantization
 };
 
-/// Throws FileError, which says what the tool reads and what the file is by its name, for one that does not begin as safetensors files do:
-/// models of `ulp train`, engines. Whoever reads the file says what is wrong with one that is missing or ends after its ninth byte.
+/// Throws FileError, which says what the tool reads and what the file is by its name, for one that does not
+/// begin as safetensors files do: models of `ulp train`, engines. Whoever reads the file says what is wrong
+/// with one that is missing or ends after its ninth byte.
 ULP_API void expect_safetensors(const std::filesystem::path& path);
 
 /// True for a file that begins as zip archives do: a .pt2 archive, TorchScript.

@@ -355,15 +355,16 @@ Network load_network(const std::filesystem::path& path, const ModelSpec& like, P
   return network;
 }
 
-/// With any length up to the longest, where that is long enough to see what follows it. A large one is seen at a part of it: logits of
-/// many tokens take much memory.
+/// With any length up to the longest, where that is long enough to see what follows it. A long one is seen at
+/// a part of it: logits of many tokens, and scores of all tokens for each, take much memory.
 std::shared_ptr<graph::GraphModule> capture_text_model(const std::shared_ptr<models::TextModel>& model,
                                                        const ModelSpec& spec) {
-  constexpr int64_t kLengths = 3, kSeen = 32, kMostLogits = int64_t{1} << 26;
+  constexpr int64_t kLengths = 3, kSeen = 32, kLong = 512, kMostLogits = int64_t{1} << 26;
   graph::CaptureOptions options;
   if (spec.max_length >= kLengths) options.free = {{0, 1, "time", spec.max_length}};
-  const bool large = spec.kind == NetworkKind::language &&
-                     spec.max_length > kMostLogits / std::max<int64_t>(spec.num_classes, 1);
+  const bool large =
+      spec.kind == NetworkKind::language &&
+      (spec.max_length > kLong || spec.max_length > kMostLogits / std::max<int64_t>(spec.num_classes, 1));
   const int64_t length = large ? std::min(spec.max_length, kSeen) : spec.max_length;
   return capture(model, {torch::ones({2, length}, torch::kLong)}, options);
 }

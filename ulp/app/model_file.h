@@ -53,7 +53,8 @@ struct ULP_API ModelSpec {
   std::string network = {};
   /// True where the user asked for these sizes, so that a file with others is refused. Not stored.
   bool asked = false;
-  /// The largest sizes of free dimensions of an imported file or of a published decoder, by their names. Not stored.
+  /// The largest sizes of free dimensions of an imported file or of a published decoder, by their names. Not
+  /// stored.
   std::map<std::string, int64_t> sizes = {};
 
   /// image: the width.
@@ -142,8 +143,9 @@ ULP_API void to_float(torch::nn::Module& module);
 /// for a file that is missing, damaged, or of neither kind.
 ULP_API LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& script_spec = {});
 
-/// Reads a network over text from a file of exchange_file.h or of published_file.h, or a file of save_model_file(), captured for as many bytes as its data had;
-/// `forward` takes tokens. `like.sizes` may have "time", the longest text of a published decoder. Throws FileError for anything else.
+/// Reads a network over text from a file of exchange_file.h or of published_file.h, or a file of
+/// save_model_file(), captured for as many bytes as its data had; `forward` takes tokens. `like.sizes` may
+/// have "time", the longest text of a published decoder. Throws FileError for anything else.
 ULP_API LoadedModel load_text_model_file(const std::filesystem::path& path, const ModelSpec& like = {});
 
 /// Reads a network of either kind: load_text_model_file() for one over text, else load_model_file(). Throws as they do.

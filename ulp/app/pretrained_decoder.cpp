@@ -44,19 +44,19 @@ const Family* family_of(const std::string& model_type) {
 }
 
 /// "max_position_embeddings"
-int64_t positions_of(const PublishedSettings& settings, const Family& family) {
+int64_t positions_of(const PretrainedSettings& settings, const Family& family) {
   int64_t positions = family.positions;
   settings.size("max_position_embeddings", positions, kMostPositions);
   return positions;
 }
 
-void read_sizes(const PublishedSettings& settings, const Family& family, DecoderConfig& config) {
+void read_sizes(const PretrainedSettings& settings, const Family& family, DecoderConfig& config) {
   settings.require(
       {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"});
-  settings.size("vocab_size", config.vocab_size, PublishedSettings::kMostTokens);
+  settings.size("vocab_size", config.vocab_size, PretrainedSettings::kMostTokens);
   config.max_length = std::min(positions_of(settings, family), kDecoderLength);
   settings.size("hidden_size", config.width);
-  settings.size("num_hidden_layers", config.layers, PublishedSettings::kMostLayers);
+  settings.size("num_hidden_layers", config.layers, PretrainedSettings::kMostLayers);
   settings.size("num_attention_heads", config.heads);
   settings.size("intermediate_size", config.intermediate, int64_t{1} << 20);
   config.kv_heads = config.heads;
@@ -70,7 +70,7 @@ void read_sizes(const PublishedSettings& settings, const Family& family, Decoder
   settings.size("head_dim", config.head_size);
 }
 
-GateActivation activation_of(const PublishedSettings& settings, const Family& family) {
+GateActivation activation_of(const PretrainedSettings& settings, const Family& family) {
   const bool newer = family.gemma && family.name != std::string("gemma");
   const char* const key = newer ? "hidden_activation" : "hidden_act";
   if (family.gemma) {  // "gelu" of Gemma's first files means the approximation, too
@@ -87,7 +87,7 @@ GateActivation activation_of(const PublishedSettings& settings, const Family& fa
 }
 
 /// `own` are the settings of the embeddings, `around` those that count where these leave some unsaid.
-RotaryConfig rotary_of(const PublishedSettings& around, const PublishedSettings& own, double theta,
+RotaryConfig rotary_of(const PretrainedSettings& around, const PretrainedSettings& own, double theta,
                        int64_t positions) {
   RotaryConfig config{.theta = theta};
   own.number("rope_theta", config.theta);
@@ -104,15 +104,15 @@ RotaryConfig rotary_of(const PublishedSettings& around, const PublishedSettings&
   own.number("low_freq_factor", config.low_frequency_factor);
   own.number("high_freq_factor", config.high_frequency_factor);
   config.original_length = positions;
-  for (const PublishedSettings& part : {own, around})
+  for (const PretrainedSettings& part : {own, around})
     part.size("original_max_position_embeddings", config.original_length, kMostPositions);
   return config;
 }
 
 /// Gemma 3: rope_parameters of each kind of layer, or rope_scaling of those with full attention.
-void read_rotary_of_kinds(const PublishedSettings& settings, int64_t positions, DecoderConfig& config) {
-  const PublishedSettings none = settings.part("no such setting");
-  const PublishedSettings scaling = settings.part("rope_scaling"), own = settings.part("rope_parameters");
+void read_rotary_of_kinds(const PretrainedSettings& settings, int64_t positions, DecoderConfig& config) {
+  const PretrainedSettings none = settings.part("no such setting");
+  const PretrainedSettings scaling = settings.part("rope_scaling"), own = settings.part("rope_parameters");
   if (!scaling.empty() && !own.empty())
     settings.refuse("expected rope_parameters or rope_scaling for model_type \"", config.name,
                     "\", got both");
@@ -128,12 +128,12 @@ void read_rotary_of_kinds(const PublishedSettings& settings, int64_t positions, 
   config.sliding_rotary = rotary_of(none, own.part("sliding_attention"), theta, positions);
 }
 
-void read_rotary(const PublishedSettings& settings, const Family& family, DecoderConfig& config) {
+void read_rotary(const PretrainedSettings& settings, const Family& family, DecoderConfig& config) {
   const int64_t positions = positions_of(settings, family);
   settings.expect("partial_rotary_factor", {1.0});
   if (family.name == std::string("gemma3_text")) return read_rotary_of_kinds(settings, positions, config);
-  const PublishedSettings scaling = settings.part("rope_scaling");
-  const PublishedSettings own = scaling.empty() ? settings.part("rope_parameters") : scaling;
+  const PretrainedSettings scaling = settings.part("rope_scaling");
+  const PretrainedSettings own = scaling.empty() ? settings.part("rope_parameters") : scaling;
   if (own.has("full_attention") || own.has("sliding_attention"))
     settings.refuse("expected one kind of rotary embeddings for model_type \"", family.name, '"');
   double theta = 10000;
@@ -142,7 +142,7 @@ void read_rotary(const PublishedSettings& settings, const Family& family, Decode
 }
 
 /// The kinds of attention as the file lists them.
-std::vector<LayerAttention> listed_layers(const PublishedSettings& settings, const DecoderConfig& config) {
+std::vector<LayerAttention> listed_layers(const PretrainedSettings& settings, const DecoderConfig& config) {
   const auto& listed = settings["layer_types"];
   if (!listed.is_array() || static_cast<int64_t>(listed.size()) != config.layers)
     settings.refuse("expected layer_types of ", config.layers, " layers");
@@ -156,7 +156,7 @@ std::vector<LayerAttention> listed_layers(const PublishedSettings& settings, con
   return layers;
 }
 
-void read_windows(const PublishedSettings& settings, const Family& family, DecoderConfig& config) {
+void read_windows(const PretrainedSettings& settings, const Family& family, DecoderConfig& config) {
   const std::string name = family.name;
   if (name == "llama" || name == "gemma") return;
   const bool qwen = name.starts_with("qwen");
@@ -182,11 +182,11 @@ void read_windows(const PublishedSettings& settings, const Family& family, Decod
   }
   int64_t pattern = name == "gemma2" ? 2 : 6, first = 28;
   if (name == "gemma3_text") settings.size("sliding_window_pattern", pattern);
-  settings.size("max_window_layers", first, PublishedSettings::kMostLayers, 0);
+  settings.size("max_window_layers", first, PretrainedSettings::kMostLayers, 0);
   each([&](int64_t i) { return qwen ? i >= first : (i + 1) % pattern != 0; });
 }
 
-void read_gemma(const PublishedSettings& settings, const Family& family, DecoderConfig& config) {
+void read_gemma(const PretrainedSettings& settings, const Family& family, DecoderConfig& config) {
   config.unit_offset_norms = true;
   config.embedding_scale = std::sqrt(static_cast<double>(config.width));
   settings.expect("use_bidirectional_attention", {false});
@@ -207,7 +207,7 @@ void read_gemma(const PublishedSettings& settings, const Family& family, Decoder
     settings.refuse("expected no attn_logit_softcapping for model_type \"gemma3_text\"");
 }
 
-void read_biases(const PublishedSettings& settings, const std::string& name, DecoderConfig& config) {
+void read_biases(const PretrainedSettings& settings, const std::string& name, DecoderConfig& config) {
   if (name == "qwen2") config.qkv_bias = true;
   if (name == "mistral" || name == "qwen2" || name == "phi3") return;
   settings.flag("attention_bias", config.qkv_bias);
@@ -221,7 +221,7 @@ bool is_decoder_family(const std::string& model_type) {
   return family_of(model_type) != nullptr;
 }
 
-DecoderConfig decoder_config(const PublishedSettings& settings, const std::string& model_type) {
+DecoderConfig decoder_config(const PretrainedSettings& settings, const std::string& model_type) {
   const Family& family = *family_of(model_type);
   DecoderConfig config{.name = model_type};
   config.norm_eps = family.norm_eps;
@@ -244,7 +244,7 @@ DecoderConfig decoder_config(const PublishedSettings& settings, const std::strin
   return config;
 }
 
-int64_t decoder_positions(const PublishedSettings& settings, const std::string& model_type) {
+int64_t decoder_positions(const PretrainedSettings& settings, const std::string& model_type) {
   return positions_of(settings, *family_of(model_type));
 }
 

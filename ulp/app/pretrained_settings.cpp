@@ -11,13 +11,13 @@ namespace {
 
 constexpr uintmax_t kMostConfigBytes = uintmax_t{4} << 20;
 
-std::string shown(const PublishedSettings::Json& value) {
-  return value.dump(-1, ' ', false, PublishedSettings::Json::error_handler_t::replace).substr(0, 60);
+std::string shown(const PretrainedSettings::Json& value) {
+  return value.dump(-1, ' ', false, PretrainedSettings::Json::error_handler_t::replace).substr(0, 60);
 }
 
 }  // namespace
 
-PublishedSettings::PublishedSettings(const std::filesystem::path& path) : path_(path.string()) {
+PretrainedSettings::PretrainedSettings(const std::filesystem::path& path) : path_(path.string()) {
   try {
     json_ = parse_json(read_file(kWhere, path, kMostConfigBytes));
   } catch (const Json::exception& error) {
@@ -26,18 +26,18 @@ PublishedSettings::PublishedSettings(const std::filesystem::path& path) : path_(
   if (!json_.is_object()) refuse("expected an object");
 }
 
-PublishedSettings PublishedSettings::part(const char* key) const {
+PretrainedSettings PretrainedSettings::part(const char* key) const {
   if (!has(key)) return {path_, Json::object()};
   if (!json_.at(key).is_object()) refuse("expected an object as ", key, ", got ", shown(json_.at(key)));
   return {path_, json_.at(key)};
 }
 
-void PublishedSettings::require(std::initializer_list<const char*> keys) const {
+void PretrainedSettings::require(std::initializer_list<const char*> keys) const {
   for (const char* const key : keys)
     if (!has(key)) refuse("expected ", key);
 }
 
-void PublishedSettings::size(const char* key, int64_t& value, int64_t most, int64_t least) const {
+void PretrainedSettings::size(const char* key, int64_t& value, int64_t most, int64_t least) const {
   if (!has(key)) return;
   const Json& found = json_.at(key);
   if (!found.is_number_integer() || found < least || found > most)
@@ -45,7 +45,7 @@ void PublishedSettings::size(const char* key, int64_t& value, int64_t most, int6
   value = found.get<int64_t>();
 }
 
-void PublishedSettings::rate(const char* key, double& value) const {
+void PretrainedSettings::rate(const char* key, double& value) const {
   if (!has(key)) return;
   const Json& found = json_.at(key);
   if (!found.is_number() || !(found >= 0.0 && found < 1.0))
@@ -53,7 +53,7 @@ void PublishedSettings::rate(const char* key, double& value) const {
   value = found.get<double>();
 }
 
-void PublishedSettings::number(const char* key, double& value) const {
+void PretrainedSettings::number(const char* key, double& value) const {
   if (!has(key)) return;
   const Json& found = json_.at(key);
   if (!found.is_number() || !(found > 0.0) || !std::isfinite(found.get<double>()))
@@ -61,14 +61,14 @@ void PublishedSettings::number(const char* key, double& value) const {
   value = found.get<double>();
 }
 
-void PublishedSettings::flag(const char* key, bool& value) const {
+void PretrainedSettings::flag(const char* key, bool& value) const {
   if (!has(key)) return;
   const Json& found = json_.at(key);
   if (!found.is_boolean()) refuse("expected ", key, " true or false, got ", shown(found));
   value = found.get<bool>();
 }
 
-void PublishedSettings::expect(const char* key, std::initializer_list<Json> values) const {
+void PretrainedSettings::expect(const char* key, std::initializer_list<Json> values) const {
   if (!has(key)) return;
   std::string known;
   for (const Json& value : values) {

@@ -11,22 +11,23 @@
 
 namespace ulp::app {
 
-/// The settings of a file, or those of an object in it; errors name the file. A setting that is null counts as missing.
-class PublishedSettings {
+/// The settings of a file, or those of an object in it; errors name the file. A setting that is null counts
+/// as missing.
+class PretrainedSettings {
  public:
   using Json = nlohmann::json;
   static constexpr const char* kWhere = "app.read_published_config";
   static constexpr int64_t kMostTokens = int64_t{1} << 24, kLargestSize = 65536, kMostLayers = 1024;
 
   /// Throws FileError for a file that is missing or damaged.
-  explicit PublishedSettings(const std::filesystem::path& path);
+  explicit PretrainedSettings(const std::filesystem::path& path);
 
   bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
   bool empty() const { return json_.empty(); }
   bool is_null(const char* key) const { return json_.contains(key) && json_.at(key).is_null(); }
   const Json& operator[](const char* key) const { return json_.at(key); }
   /// The settings of an object; none where it is missing.
-  PublishedSettings part(const char* key) const;
+  PretrainedSettings part(const char* key) const;
 
   template <typename... Parts>
   [[noreturn]] void refuse(const Parts&... parts) const {
@@ -45,7 +46,7 @@ class PublishedSettings {
   void expect(const char* key, std::initializer_list<Json> values) const;
 
  private:
-  PublishedSettings(std::string path, Json json) : path_(std::move(path)), json_(std::move(json)) {}
+  PretrainedSettings(std::string path, Json json) : path_(std::move(path)), json_(std::move(json)) {}
 
   std::string path_;
   Json json_;

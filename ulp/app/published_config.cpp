@@ -8,10 +8,10 @@ namespace ulp::app {
 
 namespace {
 
-using Json = PublishedSettings::Json;
+using Json = PretrainedSettings::Json;
 
 /// "bert" of older files that do not say it, TinyBERT's among them, by the spelling of the width.
-std::string name_of(const PublishedSettings& settings) {
+std::string name_of(const PretrainedSettings& settings) {
   if (!settings.has("model_type")) {
     for (const auto& [key, name] :
          {std::pair("hidden_size", "bert"), {"dim", "distilbert"}, {"n_embd", "gpt2"}})
@@ -23,16 +23,16 @@ std::string name_of(const PublishedSettings& settings) {
   return settings["model_type"].get<std::string>();
 }
 
-models::BertConfig bert(const PublishedSettings& settings) {
+models::BertConfig bert(const PretrainedSettings& settings) {
   models::BertConfig config;
   config.padding_token = 0;
-  settings.size("vocab_size", config.vocab_size, PublishedSettings::kMostTokens);
+  settings.size("vocab_size", config.vocab_size, PretrainedSettings::kMostTokens);
   settings.size("max_position_embeddings", config.max_length);
   settings.size("hidden_size", config.width);
-  settings.size("num_hidden_layers", config.layers, PublishedSettings::kMostLayers);
+  settings.size("num_hidden_layers", config.layers, PretrainedSettings::kMostLayers);
   settings.size("num_attention_heads", config.heads);
   settings.size("intermediate_size", config.intermediate);
-  settings.size("pad_token_id", config.padding_token, PublishedSettings::kMostTokens, 0);
+  settings.size("pad_token_id", config.padding_token, PretrainedSettings::kMostTokens, 0);
   settings.rate("hidden_dropout_prob", config.dropout);
   settings.rate("attention_probs_dropout_prob", config.attention_dropout);
   settings.expect("hidden_act", {"gelu"});
@@ -43,16 +43,16 @@ models::BertConfig bert(const PublishedSettings& settings) {
   return config;
 }
 
-models::DistilBertConfig distilbert(const PublishedSettings& settings) {
+models::DistilBertConfig distilbert(const PretrainedSettings& settings) {
   models::DistilBertConfig config;
   config.padding_token = 0;
-  settings.size("vocab_size", config.vocab_size, PublishedSettings::kMostTokens);
+  settings.size("vocab_size", config.vocab_size, PretrainedSettings::kMostTokens);
   settings.size("max_position_embeddings", config.max_length);
   settings.size("dim", config.width);
-  settings.size("n_layers", config.layers, PublishedSettings::kMostLayers);
+  settings.size("n_layers", config.layers, PretrainedSettings::kMostLayers);
   settings.size("n_heads", config.heads);
   settings.size("hidden_dim", config.intermediate);
-  settings.size("pad_token_id", config.padding_token, PublishedSettings::kMostTokens, 0);
+  settings.size("pad_token_id", config.padding_token, PretrainedSettings::kMostTokens, 0);
   settings.rate("dropout", config.dropout);
   settings.rate("attention_dropout", config.attention_dropout);
   settings.rate("seq_classif_dropout", config.classifier_dropout);
@@ -60,12 +60,12 @@ models::DistilBertConfig distilbert(const PublishedSettings& settings) {
   return config;
 }
 
-models::Gpt2Config gpt2(const PublishedSettings& settings) {
+models::Gpt2Config gpt2(const PretrainedSettings& settings) {
   models::Gpt2Config config;
-  settings.size("vocab_size", config.vocab_size, PublishedSettings::kMostTokens);
+  settings.size("vocab_size", config.vocab_size, PretrainedSettings::kMostTokens);
   settings.size("n_positions", config.max_length);
   settings.size("n_embd", config.width);
-  settings.size("n_layer", config.layers, PublishedSettings::kMostLayers);
+  settings.size("n_layer", config.layers, PretrainedSettings::kMostLayers);
   settings.size("n_head", config.heads);
   settings.rate("resid_pdrop", config.dropout);
   settings.rate("attn_pdrop", config.attention_dropout);
@@ -79,7 +79,7 @@ models::Gpt2Config gpt2(const PublishedSettings& settings) {
 }
 
 /// {"0": "good", "1": "bad"}: two made-up ones where there is none.
-std::vector<std::string> classes(const PublishedSettings& settings) {
+std::vector<std::string> classes(const PretrainedSettings& settings) {
   int64_t count = 2;
   settings.size("num_labels", count);
   std::vector<std::string> names;
@@ -89,8 +89,8 @@ std::vector<std::string> classes(const PublishedSettings& settings) {
   }
   const Json& labels = settings["id2label"];
   if (!labels.is_object() || labels.empty() ||
-      labels.size() > static_cast<size_t>(PublishedSettings::kLargestSize))
-    settings.refuse("expected 1 to ", PublishedSettings::kLargestSize, " names in id2label");
+      labels.size() > static_cast<size_t>(PretrainedSettings::kLargestSize))
+    settings.refuse("expected 1 to ", PretrainedSettings::kLargestSize, " names in id2label");
   for (size_t i = 0; i < labels.size(); ++i) {
     const auto label = labels.find(std::to_string(i));
     if (label == labels.end() || !label->is_string())
@@ -100,7 +100,7 @@ std::vector<std::string> classes(const PublishedSettings& settings) {
   return names;
 }
 
-bool classifies(const PublishedSettings& settings) {
+bool classifies(const PretrainedSettings& settings) {
   if (!settings.has("architectures") || !settings["architectures"].is_array()) return false;
   for (const Json& one : settings["architectures"])
     if (one.is_string() && one.get<std::string>().ends_with("ForSequenceClassification")) return true;
@@ -108,7 +108,7 @@ bool classifies(const PublishedSettings& settings) {
 }
 
 /// Refuses settings that change networks of several kinds.
-void refuse_changes(const PublishedSettings& settings, const std::string& name) {
+void refuse_changes(const PretrainedSettings& settings, const std::string& name) {
   if (settings.has("per_layer_config"))
     settings.refuse("expected layers that are alike, got per_layer_config");
   if (name != "gpt2" && !is_decoder_family(name)) return;
@@ -174,7 +174,7 @@ std::shared_ptr<models::TextModel> PublishedConfig::make() const {
 }
 
 PublishedConfig read_published_config(const std::filesystem::path& path) {
-  const PublishedSettings settings(path);
+  const PretrainedSettings settings(path);
   PublishedConfig read{.name = name_of(settings),
                        .network = {},
                        .class_names = {},

@@ -97,9 +97,9 @@ void take_sizes(const fs::path& path, const ModelSpec& like, PublishedConfig& co
       fail_file(kLoadPublishedModelWhere, "expected ",
                 decoder == nullptr ? "no --size beside '" : "a size of 'time', the dimension of '",
                 path.string(), "', got one of '", name, "'");
-    if (size < 1 || size > std::min<int64_t>(config.positions, PublishedSettings::kLargestSize))
+    if (size < 1 || size > std::min<int64_t>(config.positions, PretrainedSettings::kLargestSize))
       fail_file(kLoadPublishedModelWhere, "expected texts of at most the ",
-                std::min<int64_t>(config.positions, PublishedSettings::kLargestSize), " tokens that '",
+                std::min<int64_t>(config.positions, PretrainedSettings::kLargestSize), " tokens that '",
                 path.string(), "' has positions for, got ", size);
     decoder->max_length = size;
   }

@@ -58,7 +58,8 @@ struct Opened {
   }
 };
 
-/// What the graph takes with its free dimensions as in `shapes`, one for each input, or at their largest without any.
+/// What the graph takes with its free dimensions as in `shapes`, one for each input, or at their largest
+/// without any.
 std::vector<runtime::TensorInfo> inputs_of(const graph::Graph& graph,
                                            const std::vector<std::vector<int64_t>>& shapes) {
   std::vector<runtime::TensorInfo> infos;

@@ -121,7 +121,7 @@ void expect_moves_of(const Node& node, const TypeSet& held_wider) {
       "aten::to",        "aten::_to_copy",     "aten::transpose",  "aten::type_as",
       "aten::unbind",    "aten::unflatten",    "aten::unsqueeze",  "aten::view",
       "aten::where"};
-  const bool moves = std::ranges::any_of(kMoves, [&](std::string_view op) { return node.is(op); });
+  const bool moves = graph::is_any(node, kMoves);
   for (const auto& made : node.outputs()) {
     if (!moves && made->meta && held_wider.contains(made->meta->dtype) && node.op().starts_with("aten::"))
       refuse(node, "expected results of float32, int32, int64 or bool, got ",

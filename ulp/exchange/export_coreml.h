@@ -32,12 +32,14 @@ struct ULP_API CoreMlOptions {
   std::map<std::string, std::string> metadata = {};
 };
 
-/// Writes the model as it behaves in eval mode as an ML program of iOS 16 and macOS 13 to the folder `path`, whose name ends in
-/// ".mlpackage"; the model itself is not changed. Sizes are numbers; inputs and results of int64, uint8 and bool are int32. Batch norms are folded
-/// into the layers before them. Names get "_" for each character that is no letter and no digit. Equal models give equal files.
-/// Models of quant::quantize_weights with 8 bits keep their codes. The folder is there whole or not at all, and takes the place
-/// of an older package of this name. Throws ulp::Error that names each call without a converter, with its node, and the ops that
-/// have one; for bfloat16; for an input without sizes; and for a path at which something else is.
+/// Writes the model as it behaves in eval mode as an ML program of iOS 16 and macOS 13 to the folder `path`,
+/// whose name ends in ".mlpackage"; the model itself is not changed. Sizes are numbers; inputs and results of
+/// int64, uint8 and bool are int32. Batch norms are folded into the layers before them. Names get "_" for
+/// each character that is no letter and no digit. Equal models give equal files. Models of
+/// quant::quantize_weights with 8 bits keep their codes. The folder is there whole or not at all, and takes
+/// the place of an older package of this name. Throws ulp::Error that names each call without a converter,
+/// with its node, and the ops that have one; for bfloat16; for an input without sizes; and for a path at
+/// which something else is.
 ULP_API void export_coreml(const graph::GraphModule& model, const std::filesystem::path& path,
                            const CoreMlOptions& options = {});
 

@@ -28,9 +28,9 @@ struct ULP_API Pt2Options {
 /// ones share their memory, and results their structure. The batch and free dimensions are dynamic, with the
 /// ranges and multiples of the graph. Codes of static int8 become arithmetic on floats with the numbers of
 /// ulp's operators. Tensors of other devices are written for the CPU. Equal models give equal bytes. Throws
-/// ulp::Error that names each call without a form, with its node; inputs and tensors of types that ulp
-/// does not write (fp8, integers of 16 bits and more without a sign); and observers. Format: torch/_export/serde/schema.py, version 8.20, and
-/// torch/export/pt2_archive, version 0, of PyTorch 2.13.
+/// ulp::Error that names each call without a form, with its node; inputs and tensors of types that ulp does
+/// not write (fp8, integers of 16 bits and more without a sign); and observers. Format:
+/// torch/_export/serde/schema.py, version 8.20, and torch/export/pt2_archive, version 0, of PyTorch 2.13.
 ULP_API std::string export_pt2(const graph::GraphModule& model, const Pt2Options& options = {});
 
 /// The same into a file, which is there whole or not at all; dense weights on the CPU are not copied on the way. Throws

@@ -90,8 +90,8 @@ Unsure unsure_of(const Graph& graph) {
   return found;
 }
 
-/// Adds runs in which each free dimension alone has its two smallest sizes, and all have the smallest: a cut that
-/// ends the same at larger ones may end elsewhere there, also where it cuts a multiple of the dimension.
+/// Adds runs in which each free dimension alone has its two smallest sizes, and all have the smallest: a cut
+/// that ends the same at larger ones may end elsewhere there, also where it cuts a multiple of the dimension.
 void add_smallest(std::vector<Sizes>& points, const Graph& graph) {
   const Sizes usual = points.at(1);
   Sizes least = {usual[0]};

@@ -109,7 +109,8 @@ class Names {
     }
   }
 
-  /// The table of words that may be the output layer, too; empty where the output layer is the model's own or there is none.
+  /// The table of words that may be the output layer, too; empty where the output layer is the model's own or
+  /// there is none.
   std::string tied_table() const {
     for (const char* const name : {"wte.weight", "model.embed_tokens.weight"})
       if (own_.contains(name) && !own_.contains("lm_head.weight")) return name;

@@ -27,11 +27,13 @@ struct ULP_API PublishedReport {
 /// pickled weights (.bin, .pt, .pth), with the way to convert them.
 ULP_API NamedTensors load_published_tensors(const std::filesystem::path& path);
 
-/// Copies published weights into the model's parameters and buffers, between floating types. Names may have the prefixes `bert.`,
-/// `distilbert.`, `transformer.`, `model.` or `module.` or none of them, layer norms may have gamma and beta, GPT-2's matrices may be (in, out) as
-/// published or (out, in), `lm_head.weight` may repeat the tied table, and counters of batch norms may be missing. With `strict` any other
-/// difference throws FileError and the model is untouched; without, what fits is copied and the rest is reported: a new classifier
-/// on published layers. Throws FileError where load_published_tensors() does and where two names mean one tensor.
+/// Copies published weights into the model's parameters and buffers, between floating types. Names may have
+/// the prefixes `bert.`, `distilbert.`, `transformer.`, `model.` or `module.` or none of them, layer norms
+/// may have gamma and beta, GPT-2's matrices may be (in, out) as published or (out, in), `lm_head.weight` may
+/// repeat the tied table, and counters of batch norms may be missing. With `strict` any other difference
+/// throws FileError and the model is untouched; without, what fits is copied and the rest is reported: a new
+/// classifier on published layers. Throws FileError where load_published_tensors() does and where two names
+/// mean one tensor.
 ULP_API PublishedReport load_published(const std::filesystem::path& path, torch::nn::Module& model,
                                        bool strict = true);
 

@@ -16,8 +16,8 @@ struct TensorInfo;
 
 /// The engine's first output for all items of the batch of `input`, computed `batch` items at a time, of as
 /// many rows each as the engine's input has (TensorInfo::times). Free dimensions are set to the input's
-/// sizes, and no run continues an earlier one. Throws ulp::Error for an engine with several inputs, and for an input
-/// of sizes that the engine does not take.
+/// sizes, and no run continues an earlier one. Throws ulp::Error for an engine with several inputs, and for
+/// an input of sizes that the engine does not take.
 ULP_API at::Tensor run_engine(runtime::Engine& engine, const at::Tensor& input, int64_t batch = 64);
 
 /// All outputs, for all inputs, in one run. Inputs of another type or memory format are brought to the

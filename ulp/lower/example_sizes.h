@@ -10,8 +10,8 @@
 
 namespace ulp::lowering {
 
-/// One size for each free dimension of the graph. Throws ulp::Error, whose text begins with `where`, for an example that is
-/// missing or has no such dimension.
+/// One size for each free dimension of the graph. Throws ulp::Error, whose text begins with `where`, for an
+/// example that is missing or has no such dimension.
 std::vector<int64_t> example_sizes(const graph::Graph& graph, const std::vector<at::Tensor>& examples,
                                    const char* where);
 

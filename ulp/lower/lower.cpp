@@ -1,8 +1,5 @@
 #include "ulp/lower/lower.h"
 
-#include <string>
-#include <string_view>
-
 #include "ulp/base/error.h"
 #include "ulp/graph/conditions.h"
 #include "ulp/graph/graph_module.h"
@@ -25,25 +22,6 @@ runtime::Plan lower_plain(graph::Graph& graph, const LowerOptions& options, grap
   return std::move(lowered.plan);
 }
 
-/// A cut such as x[:, -3:] has no form below its own size: says which dimension may be so small, and who sets that.
-void verify_free(const runtime::Plan& plan, const graph::Graph& graph) {
-  try {
-    plan.verify();
-  } catch (const Error& error) {
-    const std::string text = error.what();
-    const std::string_view at_smallest = "at the smallest sizes of its free dimensions: ";
-    const size_t found = text.find(at_smallest);
-    if (found == std::string::npos) throw;
-    std::string sizes;
-    for (const graph::FreeDimension& free : graph.free)
-      sizes += (sizes.empty() ? "'" : ", '") + free.name + "' " + std::to_string(free.smallest());
-    fail("lower.lower", "expected a network that computes at the smallest sizes of its free dimensions, ",
-         sizes, ", got ", text.substr(found + at_smallest.size()),
-         ": give the dimension a larger smallest size, by FreeSize::min at capture, Dim(..., min=) in "
-         "torch.export or OnnxImportOptions::sizes, or a fixed size");
-  }
-}
-
 runtime::Plan lower_graph(graph::Graph& graph, const LowerOptions& options, graph::PassReport* report) {
   graph::PassReport unread;
   graph::PassReport& lines = report ? *report : unread;
@@ -52,7 +30,7 @@ runtime::Plan lower_graph(graph::Graph& graph, const LowerOptions& options, grap
   runtime::Plan plan =
       lower_free(graph, [&](graph::Graph& fixed) { return lower_plain(fixed, options, lines); });
   if (!options.continued.empty()) keep_keys(plan, options.continued);
-  verify_free(plan, graph);
+  plan.verify();
   if (!options.continued.empty()) check_continued(plan);
   return plan;
 }

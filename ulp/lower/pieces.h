@@ -55,9 +55,9 @@ class ULP_API PiecewiseModel {
 ULP_API PiecewiseModel lower_in_pieces(graph::GraphModule& model, const LowerOptions& options = {},
                                        const runtime::EngineOptions& engine = {});
 
-/// The same of a model with free dimensions beside the batch, whose pieces take one size of each: the one that it has in
-/// `examples`, a tensor for each input, or its largest where there are none. Throws ulp::Error for an example without such a
-/// dimension, and for a size outside its range.
+/// The same of a model with free dimensions beside the batch, whose pieces take one size of each: the one
+/// that it has in `examples`, a tensor for each input, or its largest where there are none. Throws ulp::Error
+/// for an example without such a dimension, and for a size outside its range.
 ULP_API PiecewiseModel lower_in_pieces(const std::shared_ptr<graph::GraphModule>& model,
                                        const std::vector<at::Tensor>& examples,
                                        const LowerOptions& options = {},

@@ -99,10 +99,10 @@ Operand common_bits(PointwiseWriter& write, const Node& node, Operand x, int64_t
   return sum;
 }
 
-/// Of truth values, and of whole numbers of at most 2^24, which f32 holds, with a number. With c the bits that both
-/// have, x | y = x + (y - c) and x ^ y = (x - c) + (y - c), whose parts are no larger than the operands; with c the
-/// bits that x has in common with the complement of y below 0, x & y = x - c, x | y = y + c and
-/// x ^ y = (y + c) - (x - c).
+/// Of truth values, and of whole numbers of at most 2^24, which f32 holds, with a number. With c the bits
+/// that both have, x | y = x + (y - c) and x ^ y = (x - c) + (y - c), whose parts are no larger than the
+/// operands; with c the bits that x has in common with the complement of y below 0, x & y = x - c, x | y = y
+/// + c and x ^ y = (y + c) - (x - c).
 template <PointwiseOp op>
 Operand bits(PointwiseWriter& write, const Node& node) {
   if (is_truth(node)) return binary<op>(write, node);

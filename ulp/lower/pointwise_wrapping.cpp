@@ -1,4 +1,5 @@
-// Integers of 8 and 16 bits in the f32 of pointwise steps: results that leave their range wrap around, as in LibTorch.
+// Integers of 8 and 16 bits in the f32 of pointwise steps: results that leave their range wrap around, as in
+// LibTorch.
 #include <algorithm>
 #include <cmath>
 #include <string_view>

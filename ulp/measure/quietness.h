@@ -26,8 +26,8 @@ struct CoresUsed {
 
 /// Seconds that work on `threads` threads would take if each had a processor to itself: `seconds` times the
 /// processors used over those that the threads could use. An estimate: the work's processor time is taken to
-/// be the same, and all of its threads to be busy. Nothing where the threads are not known (0), nor where next to
-/// nothing was used.
+/// be the same, and all of its threads to be busy. Nothing where the threads are not known (0), nor where
+/// next to nothing was used.
 ULP_API std::optional<double> quiet_seconds(double seconds, const std::optional<CoresUsed>& cores,
                                             int threads);
 

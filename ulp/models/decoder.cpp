@@ -41,7 +41,9 @@ struct RmsNorm final : nn::Module {
 /// What the layers of one kind of attention share in a run.
 struct Positions {
   at::Tensor cos, sin;
-  at::Tensor seen;  ///< bool (S, S), true where a query sees a key; undefined: all keys up to its own
+  /// bool (S, S), true where a query sees a key; undefined: all keys up to its own. `hidden`, where scores
+  /// have a soft cap: true where it does not.
+  at::Tensor seen, hidden;
 };
 
 class DecoderAttention final : public nn::Module {
@@ -67,7 +69,7 @@ class DecoderAttention final : public nn::Module {
     if (k_norm_) k = k_norm_->forward(k);
     q = rotate(q, positions.cos, positions.sin);
     k = rotate(k, positions.cos, positions.sin);
-    return output_(attended(q, repeated(k), repeated(v), positions.seen).transpose(1, 2).flatten(2));
+    return output_(attended(q, repeated(k), repeated(v), positions).transpose(1, 2).flatten(2));
   }
 
  private:
@@ -93,21 +95,18 @@ class DecoderAttention final : public nn::Module {
   }
 
   at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                      const at::Tensor& seen) const {
+                      const Positions& positions) const {
     const double scale = config_.attention_scale > 0 ? config_.attention_scale
                                                      : 1 / std::sqrt(static_cast<double>(config_.head_size));
     const double dropout = is_training() ? config_.attention_dropout : 0.0;
     if (config_.attention_softcap == 0) {
-      const auto mask = seen.defined() ? std::optional(seen) : std::nullopt;
+      const auto mask = positions.seen.defined() ? std::optional(positions.seen) : std::nullopt;
       return at::scaled_dot_product_attention(q, k, v, mask, dropout, /*is_causal=*/!mask, scale);
     }
     const at::Tensor scores = torch::matmul(q, k.transpose(2, 3)) * (scale / config_.attention_softcap);
-    const at::Tensor hidden = seen.defined()
-                                  ? seen.logical_not()
-                                  : torch::ones({q.size(2), q.size(2)}, q.options().dtype(at::kBool)).triu(1);
     const at::Tensor weights =
         torch::softmax((torch::tanh(scores) * config_.attention_softcap)
-                           .masked_fill(hidden, -std::numeric_limits<double>::infinity()),
+                           .masked_fill(positions.hidden, -std::numeric_limits<double>::infinity()),
                        -1);
     return torch::matmul(dropout > 0 ? torch::dropout(weights, dropout, /*train=*/true) : weights, v);
   }
@@ -204,17 +203,21 @@ class DecoderTrunk final : public nn::Module {
   nn::Embedding words;
 
  private:
-  /// Of the tokens of this run, on their device and in their type. A window that no text exceeds needs no mask.
+  /// Of the tokens of this run, on their device and in their type. A window that no text exceeds needs no
+  /// mask.
   Positions positions(const at::Tensor& x, const RotaryTables& tables, int64_t window) const {
     const auto rows = [&](const at::Tensor& table) {
       const at::Tensor own = table.narrow(0, 0, x.size(1));
       const bool fits = own.device() == x.device() && own.scalar_type() == x.scalar_type();
       return fits ? own : own.to(x.options());
     };
-    at::Tensor seen;
-    if (window > 0 && window < config_.max_length)
-      seen = torch::ones({x.size(1), x.size(1)}, x.options().dtype(at::kBool)).tril().triu(1 - window);
-    return {rows(tables.cos), rows(tables.sin), seen};
+    const bool slides = window > 0 && window < config_.max_length;
+    Positions made{rows(tables.cos), rows(tables.sin), {}, {}};
+    if (!slides && config_.attention_softcap == 0) return made;
+    made.seen = torch::ones({x.size(1), x.size(1)}, x.options().dtype(at::kBool)).tril();
+    if (slides) made.seen = made.seen.triu(1 - window);
+    if (config_.attention_softcap > 0) made.hidden = made.seen.logical_not();
+    return made;
   }
 
   DecoderConfig config_;
@@ -248,7 +251,8 @@ class Decoder final : public TextModel {
   nn::Linear head_{nullptr};
 };
 
-/// Throws Error naming the option of a decoder of this name unless the value is finite and above 0, or 0 where that means something.
+/// Throws Error naming the option of a decoder of this name unless the value is finite and above 0, or 0
+/// where that means something.
 void check_number(const std::string& name, const char* option, double value, bool or_zero = false) {
   if (std::isfinite(value) && (value > 0 || (or_zero && value == 0))) return;
   fail(kMakeDecoderWhere, "expected ", option, or_zero ? " of at least 0" : " above 0", " for '", name,

@@ -1,4 +1,5 @@
-// Decoders of the Llama family: Llama, Mistral, Qwen, Gemma, Phi-3, SmolLM, with the parameter names of their published weights.
+// Decoders of the Llama family: Llama, Mistral, Qwen, Gemma, Phi-3, SmolLM, with the parameter names of their
+// published weights.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,8 @@ enum class RotaryScaling : uint8_t {
   llama3   ///< low frequencies are, high ones are not, with a ramp between them (Llama 3.1)
 };
 
-/// Rotary position embeddings (Su et al. 2021): pair i of a head of size d turns by theta^(-2i / d) at each position.
+/// Rotary position embeddings (Su et al. 2021): pair i of a head of size d turns by theta^(-2i / d) at each
+/// position.
 struct ULP_API RotaryConfig {
   double theta = 10000;
   RotaryScaling scaling = RotaryScaling::none;
@@ -72,14 +74,16 @@ struct ULP_API DecoderConfig {
   std::vector<LayerAttention> layer_types = {};  ///< one a layer; empty: full attention everywhere
   double attention_dropout = 0;                  ///< of attention weights, in training
 
-  /// Llama over bytes (2 layers of 128, 4 heads that share 2 of keys and values): trains on text files in seconds.
+  /// Llama over bytes (2 layers of 128, 4 heads that share 2 of keys and values): trains on text files in
+  /// seconds.
   static DecoderConfig tiny();
   /// Throws Error naming the field.
   void validate() const;
 };
 
-/// Names: model.embed_tokens.weight, model.layers.0.self_attn.q_proj.weight, model.layers.0.mlp.gate_proj.weight,
-/// model.layers.0.input_layernorm.weight, model.norm.weight, lm_head.weight (not where it is tied).
+/// Names: model.embed_tokens.weight, model.layers.0.self_attn.q_proj.weight,
+/// model.layers.0.mlp.gate_proj.weight, model.layers.0.input_layernorm.weight, model.norm.weight,
+/// lm_head.weight (not where it is tied).
 ULP_API std::shared_ptr<TextModel> make_decoder(const DecoderConfig& config = {});
 
 }  // namespace ulp::models

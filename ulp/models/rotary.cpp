@@ -8,7 +8,8 @@ namespace ulp::models {
 
 namespace {
 
-/// Frequencies whose waves are longer than the first training's texts / low_frequency_factor are divided by the factor.
+/// Frequencies whose waves are longer than the first training's texts / low_frequency_factor are divided by
+/// the factor.
 at::Tensor llama3_frequencies(const at::Tensor& plain, const RotaryConfig& config) {
   const auto length = static_cast<double>(config.original_length);
   const double low = config.low_frequency_factor, high = config.high_frequency_factor;

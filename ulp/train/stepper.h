@@ -49,8 +49,8 @@ class Stepper {
   void backward(const at::Tensor& loss, int64_t of);
   /// What those who run backward themselves multiply a loss with: one of so many losses of a step.
   double loss_factor(int64_t of);
-  /// Uses the gradients; skipped steps do not advance the schedule. `found_inf`: the loss is not finite, and the
-  /// step is skipped as for a gradient with inf or NaN, also where all of them are finite.
+  /// Uses the gradients; skipped steps do not advance the schedule. `found_inf`: the loss is not finite, and
+  /// the step is skipped as for a gradient with inf or NaN, also where all of them are finite.
   Update step(bool found_inf = false);
 
   /// Fills in what a checkpoint must hold of it, and points to what is to be filled in on loading. All

@@ -50,9 +50,9 @@ struct ULP_API TrainOptions {
   double warmup = 0.25;             ///< share of the steps in which the rate rises
   int64_t max_steps = 0;            ///< ends (and fits the schedule to) this many steps; 0: all epochs
   std::optional<double> clip = {};  ///< largest norm of all gradients together
-  /// With loss scaling, a step whose loss is not finite is skipped and the scale shrinks, also where all gradients
-  /// are finite, for which PyTorch's loop steps. After so many in a row the run ends: 30 halvings take PyTorch's
-  /// first scale, 65,536, below fairseq's smallest one, 1e-4.
+  /// With loss scaling, a step whose loss is not finite is skipped and the scale shrinks, also where all
+  /// gradients are finite, for which PyTorch's loop steps. After so many in a row the run ends: 30 halvings
+  /// take PyTorch's first scale, 65,536, below fairseq's smallest one, 1e-4.
   int64_t max_skips = 30;
   uint64_t seed = 1;
   bool augment = true;  ///< images: random horizontal flips

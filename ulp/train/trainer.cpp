@@ -237,8 +237,8 @@ struct Trainer::State {
     info.stop = told[1].item<double>() > 0;
   }
 
-  /// Throws for a loss that is not finite, unless losses are scaled, so that the step is skipped, and there are
-  /// not too many of them in a row.
+  /// Throws for a loss that is not finite, unless losses are scaled, so that the step is skipped, and there
+  /// are not too many of them in a row.
   void judge_loss(const StepInfo& info) {
     skips = std::isfinite(info.loss) ? 0 : skips + 1;
     if (skips == 0 || (stepper.scales() && skips < options.max_skips)) return;

@@ -86,8 +86,8 @@ class ULP_API Trainer {
   /// Continues where save() left off: the following steps give the same bits. Several processes may go on
   /// where another number of them left off, with batches that are as large together; random numbers of
   /// dropout are others then. Throws FileError for a damaged file (after which the trainer is not to be
-  /// used), and ulp::Error naming the options in which the file's run was another one. How many losses in a row
-  /// were not finite (TrainOptions::max_skips) is not in checkpoints: it is counted from 0 again.
+  /// used), and ulp::Error naming the options in which the file's run was another one. How many losses in a
+  /// row were not finite (TrainOptions::max_skips) is not in checkpoints: it is counted from 0 again.
   void resume(const std::filesystem::path& path);
 
  private:

@@ -12,14 +12,15 @@ namespace ulp::amp {
 /// answer depends on the processor and on this LibTorch alone, so a run that is resumed computes as before.
 ULP_API bool onednn_products_pay();
 
-/// While an object lives, LibTorch computes aten::mm and aten::addmm by oneDNN, in the whole process, eagerly and under
-/// autograd: layers' products and both of their backward products. Taken are float32 matrices on the CPU, m x k times k x n,
-/// with k >= 2 and 2 m k n >= 8 million or m n >= 262,144; of aten::addmm those with beta and alpha 1 and a bias of n
-/// values. All others are computed as before, and so is every product while oneDNN is switched off
-/// (at::Context::setUserEnabledMkldnn). Sums are float32 in another order, so results differ in their last bits.
+/// While an object lives, LibTorch computes aten::mm and aten::addmm by oneDNN, in the whole process, eagerly
+/// and under autograd: layers' products and both of their backward products. Taken are float32 matrices on
+/// the CPU, m x k times k x n, with k >= 2 and 2 m k n >= 8 million or m n >= 262,144; of aten::addmm those
+/// with beta and alpha 1 and a bias of n values. All others are computed as before, and so is every product
+/// while oneDNN is switched off (at::Context::setUserEnabledMkldnn). Sums are float32 in another order, so
+/// results differ in their last bits.
 ///
-/// Make and destroy it while no other thread computes: LibTorch's table of kernels is changed. Objects may be nested; the
-/// last one to go restores LibTorch's kernels.
+/// Make and destroy it while no other thread computes: LibTorch's table of kernels is changed. Objects may be
+/// nested; the last one to go restores LibTorch's kernels.
 class ULP_API OneDnnProducts {
  public:
   /// Throws ulp::Error where this LibTorch has no oneDNN, or not the operator for such products

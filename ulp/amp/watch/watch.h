@@ -101,8 +101,8 @@ class ULP_API NumericsWatch::Step {
   /// Call after backward, before anything changes the gradients: stops looking at ops and, in a sampled
   /// step, reads the gradients.
   void gradients();
-  /// Ends the step. After skipped_nonfinite the gradients are searched for the cause, sampled or not; where all
-  /// of them are finite, a `loss` that is not is the cause.
+  /// Ends the step. After skipped_nonfinite the gradients are searched for the cause, sampled or not; where
+  /// all of them are finite, a `loss` that is not is the cause.
   void end(StepResult result = StepResult::stepped, double loss = 0);
 
  private:

@@ -16,8 +16,9 @@ bool is_max_pool(const Node& node) {
   return node.op().find("max_pool") != std::string_view::npos;
 }
 
-/// What the border holds. ONNX Runtime 1.31 makes a border of zeros that a max pool reads that pool's own, which is
-/// -infinity there (Pad_Fusion); it leaves one of -0 alone. Convolutions, for which the two are alike, keep 0.
+/// What the border holds. ONNX Runtime 1.31 makes a border of zeros that a max pool reads that pool's own,
+/// which is -infinity there (Pad_Fusion); it leaves one of -0 alone. Convolutions, for which the two are
+/// alike, keep 0.
 c10::Scalar border_of(const Builder& builder, const Node& node, at::ScalarType type) {
   const c10::Scalar value = scalar_arg(node, "value", 0);
   if (!at::isFloatingType(type) || value.toDouble() != 0) return value;

@@ -69,8 +69,8 @@ void argmax(Builder& builder, const Node& node) {
                  {{"axis", int_arg(node, "dim")}, {"keepdims", int64_t{bool_arg(node, "keepdim")}}});
 }
 
-/// A norm of any order but 1, 2 and infinity: (sum of |x|^p)^(1/p), and for p = 0 how many are other than 0. Halves are
-/// computed in float, as in LibTorch: the powers leave their range early.
+/// A norm of any order but 1, 2 and infinity: (sum of |x|^p)^(1/p), and for p = 0 how many are other than 0.
+/// Halves are computed in float, as in LibTorch: the powers leave their range early.
 std::string norm_of_powers(Builder& builder, const Node& node, const Value& x, double order) {
   const at::ScalarType type = type_of(*node.output()), work = type == at::kHalf ? at::kFloat : type;
   const std::string name = builder.name_as(node, x, work);

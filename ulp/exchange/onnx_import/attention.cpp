@@ -18,8 +18,8 @@ using at::Tensor;
 struct Found {
   std::string value = {}, probabilities = {}, scores = {}, mask = {};
   bool visible = false;  ///< the mask says what may be seen, in bools
-  /// What a query that sees no key gets: LibTorch's zeros, where a choice by the mask makes them; or where NaN
-  /// becomes zeros; else what softmax makes of the scores.
+  /// What a query that sees no key gets: LibTorch's zeros, where a choice by the mask makes them; or where
+  /// NaN becomes zeros; else what softmax makes of the scores.
   enum class Blind { zeros, zeros_of_nan, softmax } blind = Blind::softmax;
   bool infinite = true;  ///< hidden scores are -inf, not a low number
   double dropout = 0, scale = 1;

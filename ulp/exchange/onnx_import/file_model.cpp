@@ -257,17 +257,8 @@ const FileAttribute* FileNode::find(std::string_view attribute) const {
 }
 
 FileModel read_model(std::string_view bytes, const std::filesystem::path& file) {
-  try {
-    return FileModelReader(bytes.size(), file.parent_path())
-        .model(WireReader(bytes, "'" + file.string() + "'"));
-  } catch (const FileError& error) {
-    // Of protocol buffers, which know of no ONNX.
-    constexpr std::string_view kPlace = "[exchange.read_message] ";
-    const std::string_view text = error.what();
-    if (!text.starts_with(kPlace)) throw;
-    fail_file(kReadOnnxWhere, "expected an ONNX file that is whole, got '", file.string(),
-              "': ", std::string(text.substr(kPlace.size())));
-  }
+  return FileModelReader(bytes.size(), file.parent_path())
+      .model(WireReader(bytes, "the ONNX file '" + file.string() + "'"));
 }
 
 }  // namespace ulp::exchange::onnx_import

@@ -205,8 +205,8 @@ class AttributeTree {
 
   bool has_module(const std::string& name) const { return modules_.contains(name); }
 
-  /// Adds the parts' name. A part gets a number where it would be a module at a tensor's name, or the tensor's
-  /// own name is taken.
+  /// Adds the parts' name. A part gets a number where it would be a module at a tensor's name, or the
+  /// tensor's own name is taken.
   std::string add_unique(std::vector<std::string> parts) {
     for (size_t count = 1; count <= parts.size(); ++count) {
       const std::string wish = parts[count - 1];

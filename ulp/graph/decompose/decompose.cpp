@@ -3,15 +3,12 @@
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <unordered_map>
 #include <vector>
 
 #include "ulp/graph/decompose/complex.h"
 #include "ulp/graph/decompose/table.h"
 #include "ulp/graph/describe.h"
-#include "ulp/graph/graph_module.h"
-#include "ulp/graph/smallest_inputs.h"
-#include "ulp/graph/written_state.h"
+#include "ulp/graph/passes/fixed_tensor.h"
 
 namespace ulp::graph {
 
@@ -43,31 +40,6 @@ const std::vector<DecomposeRow>& decompose_rows() {
   return all;
 }
 
-/// Which calls give the same in each run; remembers what it has looked at.
-class Constancy {
- public:
-  bool follows_nothing(const Node& node) {
-    if (node.kind() == Node::Kind::attribute) return true;
-    if (node.kind() != Node::Kind::call || node.has_effect()) return false;
-    const auto known = known_.find(&node);
-    if (known != known_.end()) return known->second;
-    const bool found =
-        std::ranges::all_of(node.args, [&](const Argument& argument) { return is_constant(argument); });
-    return known_[&node] = found;
-  }
-
- private:
-  bool is_constant(const Argument& argument) {
-    if (argument.is_value()) return follows_nothing(*argument.value->producer);
-    const bool list = argument.kind == Argument::Kind::list;
-    return argument.kind == Argument::Kind::literal ||
-           (list &&
-            std::ranges::all_of(argument.items, [&](const Argument& item) { return is_constant(item); }));
-  }
-
-  std::unordered_map<const Node*, bool> known_;
-};
-
 /// Ops of which everybody has a part: nobody the places of the largest elements, nor stored places of
 /// several dimensions.
 bool is_partly_had(const Node& node) {
@@ -82,26 +54,11 @@ bool has_known_sizes(const Node& node) {
 
 at::Tensor stored_operand(Formula& f, const Argument& argument) {
   if (!argument.is_value()) throw CannotWrite{"expected a tensor"};
-  const Value* value = argument.value;
-  if (WrittenState(f.graph()).holds(value))
-    throw CannotWrite{"expected '" + value->name + "' to follow no buffer that forward writes"};
-  if (const at::Tensor stored = f.graph().attribute_tensor(value); stored.defined()) return stored;
-  if (!Constancy().follows_nothing(*value->producer))
-    throw CannotWrite{"expected '" + value->name + "' to be constant"};
-  const auto inputs = smallest_inputs(f.graph());
-  if (!inputs) throw CannotWrite{"the sizes of the inputs are not known"};
-  const std::shared_ptr<Graph> probe = f.graph().clone();
-  for (const auto& node : probe->nodes()) {
-    for (const auto& output : node->outputs()) {
-      if (output->name != value->name) continue;
-      probe->set_output(Argument(output.get()));
-      probe->remove_dead();
-      GraphModule module(probe);
-      module.eval();
-      return module.forward_all(*inputs).at(0);
-    }
-  }
-  throw CannotWrite{"expected '" + value->name + "' to be in the graph"};
+  const at::Tensor stored = fixed_tensor(f.graph(), *argument.value);
+  if (!stored.defined())
+    throw CannotWrite{"expected '" + argument.value->name +
+                      "' to be constant, and to follow no buffer that forward writes"};
+  return stored;
 }
 
 at::Tensor stored_operand(Formula& f, const char* argument) {

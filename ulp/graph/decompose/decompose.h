@@ -14,10 +14,10 @@ namespace ulp::graph {
 /// searchsorted), moves (diag_embed, diagonal, rot90, unfold, index_fill, index_add, index_copy,
 /// slice_scatter, select_scatter), products (mv, addmv, addbmm, addr, cross), windows (places of the largest
 /// elements, max_unpool) and others: the tables beside this file. Places of max pools, indices of several
-/// dimensions and calls on complex numbers, Fourier transforms among them, are written whatever `wanted` says.
-/// Every value has known sizes before and after. A call stays as it is, and is a near miss, where sizes or
-/// places are not constant and must be, where they follow a buffer that the graph writes, and under autocast of
-/// the model's own.
+/// dimensions and calls on complex numbers, Fourier transforms among them, are written whatever `wanted`
+/// says. Every value has known sizes before and after. A call stays as it is, and is a near miss, where sizes
+/// or places are not constant and must be, where they follow a buffer that the graph writes, and under
+/// autocast of the model's own.
 ULP_API PassReport decompose(Graph& graph, const std::function<bool(const Node&)>& wanted);
 
 }  // namespace ulp::graph

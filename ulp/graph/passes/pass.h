@@ -35,10 +35,10 @@ ULP_API PassReport fold_batch_norm(Graph& graph);
 /// of 1, 2 or 3 dimensions as their input has, or of rows a product and a sum: x * scale + shift, for inference.
 ULP_API PassReport batch_norm_as_conv(Graph& graph);
 
-/// Makes transposed convolutions of 1, 2 and 3 dimensions ordinary ones, for inference: outputs a stride apart have the same taps,
-/// so the results of a window of one stride become the channels of a convolution, whose zeros among the taps
-/// are computed, too, and ulp::depth_to_space, between reshapes for sequences and volumes, joins them. A clamp
-/// behind comes first. Exact up to the order of summation.
+/// Makes transposed convolutions of 1, 2 and 3 dimensions ordinary ones, for inference: outputs a stride
+/// apart have the same taps, so the results of a window of one stride become the channels of a convolution,
+/// whose zeros among the taps are computed, too, and ulp::depth_to_space, between reshapes for sequences and
+/// volumes, joins them. A clamp behind comes first. Exact up to the order of summation.
 ULP_API PassReport transposed_as_conv(Graph& graph);
 
 /// Linear layers that read the transpose of a stored weight (GPT-2's do) read a stored transpose, for inference: its

@@ -17,8 +17,9 @@ namespace ulp::graph {
 bool is_any(const Node& node, std::span<const std::string_view> ops);
 bool is_any(const Node& node, std::initializer_list<std::string_view> ops);
 
-/// The op that gives zeros with the arguments of one that gives memory which nobody has written ("aten::zeros_like" for
-/// "aten::empty_like"); null for all other targets. "aten::empty.memory_format" has one argument more, its last.
+/// The op that gives zeros with the arguments of one that gives memory which nobody has written
+/// ("aten::zeros_like" for "aten::empty_like"); null for all other targets. "aten::empty.memory_format" has
+/// one argument more, its last.
 const char* zeros_in_place_of(std::string_view target);
 
 /// The only reader of the node's only output, or null. A value that is returned counts as read by the output.

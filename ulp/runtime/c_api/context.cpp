@@ -39,17 +39,10 @@ void expect_batch(const char* function, int64_t batch) {
   if (batch < 1) refuse(kBadShape, function, "expected a batch of at least 1, got ", batch);
 }
 
-/// Bytes of a tensor; BadArgument where no memory can hold them.
+/// Bytes of a tensor; BadArgument (out_of_memory) where no memory can hold them.
 size_t bytes_of(const char* function, const TensorInfo& tensor, int64_t batch) {
   expect_batch(function, batch);
-  int64_t bytes = element_bytes(tensor.type);
-  bool fits = !__builtin_mul_overflow(bytes, tensor.times, &bytes);
-  for (const int64_t size : tensor.shape)
-    fits = fits && !__builtin_mul_overflow(bytes, size == kBatch ? batch : size, &bytes);
-  if (!fits)
-    refuse(ErrorCode::out_of_memory, function, "expected a batch that memory can hold, got ", batch, " for '",
-           tensor.name, "'");
-  return static_cast<size_t>(bytes);
+  return blame_arguments([&] { return byte_count(tensor, batch); });
 }
 
 size_t bytes_at(const char* function, const std::vector<TensorInfo>& tensors, const char* kind, size_t index,

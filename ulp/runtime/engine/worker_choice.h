@@ -1,19 +1,20 @@
-// How many threads of a pool compute a run, by measured times: a core that other programs use costs more in waiting
-// than it gives.
+// How many threads of a pool compute a run, by measured times: a core that other programs use costs more in
+// waiting than it gives.
 #pragma once
 
 #include "ulp/base/export.h"
 
 namespace ulp::runtime {
 
-/// Looks at runs of one kind (a network, its sizes, a batch). All threads compute while a run takes what it takes on
-/// a quiet machine. Where runs take a quarter longer, or all threads together get less than three quarters of their
-/// cores, one thread fewer is tried for a window of some runs, and kept if these are faster; then one fewer again, or one more. What did not pay is tried again after 8 windows, then 16, then
+/// Looks at runs of one kind (a network, its sizes, a batch). All threads compute while a run takes what it
+/// takes on a quiet machine. Where runs take a quarter longer, or all threads together get less than three
+/// quarters of their cores, one thread fewer is tried for a window of some runs, and kept if these are
+/// faster; then one fewer again, or one more. What did not pay is tried again after 8 windows, then 16, then
 /// 32, with two threads fewer, then four. The results of a run do not depend on it.
 class ULP_API WorkerChoice {
  public:
-  /// 1 or more threads, the caller among them. `processor_seconds` tells what the process has used so far; null: not
-  /// known.
+  /// 1 or more threads, the caller among them. `processor_seconds` tells what the process has used so far;
+  /// null: not known.
   explicit WorkerChoice(int most, double (*processor_seconds)() = nullptr)
       : most_(most), now_(most), processor_seconds_(processor_seconds) {}
 

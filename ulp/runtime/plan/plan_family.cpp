@@ -86,8 +86,7 @@ std::vector<int64_t> largest(const Following& following) {
 /// The smallest sizes that are multiples.
 std::vector<int64_t> smallest(const Following& following) {
   std::vector<int64_t> sizes;
-  for (const FreeDimension& free : following.free)
-    sizes.push_back((free.min + free.multiple - 1) / free.multiple * free.multiple);
+  for (const FreeDimension& free : following.free) sizes.push_back(free.smallest());
   return sizes;
 }
 
@@ -225,7 +224,12 @@ void verify_following(const Plan& plan) {
   try {
     verify_plan(family.at(smallest(following)));
   } catch (const PlanProblem& found) {
-    problem("at the smallest sizes of its free dimensions: ", found.text);
+    // As a cut x[:, -3:], which has no form below its own size.
+    std::string sizes;
+    for (const FreeDimension& free : following.free)
+      sizes += (sizes.empty() ? "'" : ", '") + free.name + "' " + std::to_string(free.smallest());
+    problem("expected a network that computes at the smallest sizes of its free dimensions, ", sizes,
+            ", got ", found.text, "; give them larger smallest sizes, or fixed ones");
   }
 }
 
