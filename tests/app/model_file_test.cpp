@@ -93,6 +93,23 @@ TEST(ModelFile, CapturedTextsComeBackAtAnyLength) {
   EXPECT_TRUE(again.forward(tokens).equal(model.graph->forward(tokens)));
 }
 
+// Such texts are captured at a part of their length.
+TEST(ModelFile, LongTextsAreComputedAtTheirLongest) {
+  const ulp::test::TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "model.safetensors";
+  const ModelSpec spec{.name = "llama", .kind = NetworkKind::language, .num_classes = 256, .max_length = 600};
+  const Network network = make_network(spec);
+  network.module->eval();
+  save_model_file(path, *network.module, spec);
+  const LoadedModel model = load_text_model_file(path);
+  const torch::NoGradGuard no_grad;
+  for (const int64_t length : {1, 33, 599, 600}) {
+    const at::Tensor tokens = torch::randint(1, 200, {2, length}, torch::kLong);
+    EXPECT_TRUE(model.graph->forward(tokens).allclose(network.forward({tokens, {}}), 1e-5, 1e-5)) << length;
+  }
+  EXPECT_EQ(std::as_const(*model.graph).graph().free.at(0).max, 600);
+}
+
 TEST(ModelFile, ALanguageHasAsManyClassesAsTokens) {
   auto file =
       nlohmann::json::parse(io::train_tokenizer("to be or not to be\n", {.vocab_size = 260}).to_json());
