@@ -77,7 +77,7 @@ TEST(Fp8Product, EachSizeIsMeasuredOnceAndTheFasterWayIsTaken) {
 }
 
 TEST(Fp8Product, NothingIsMeasuredOnProcessors) {
-  const auto layer = std::make_shared<Fp8LinearImpl>(16, 16, test::with(Fp8Scaling::current));
+  const auto layer = std::make_shared<Fp8LinearImpl>(16, 16, ulp::test::with(Fp8Scaling::current));
   layer->forward(torch::randn({16, 16}));
   EXPECT_TRUE(fp8_product_choices().empty());
 }

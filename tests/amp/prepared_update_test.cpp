@@ -93,18 +93,18 @@ TEST(PreparedUpdate, RefusesWhatItCannotUpdate) {
                    narrow = torch::randn({4}).to(torch::kBFloat16).requires_grad_();
   FusedOptimizer optimizer({parameter, narrow}, AdamRule{});
   const auto refusal = [&](const at::Tensor& of, const at::Tensor& gradient) {
-    return test::error_of([&] { PreparedUpdate(optimizer, {{of, gradient}}); });
+    return ulp::test::error_of([&] { PreparedUpdate(optimizer, {{of, gradient}}); });
   };
-  EXPECT_TRUE(test::contains(refusal(other, other), "expected a parameter of the optimizer"));
-  EXPECT_TRUE(test::contains(refusal(narrow, torch::randn({4})), "expected an fp32 parameter"));
-  EXPECT_TRUE(test::contains(refusal(parameter, torch::randn({5})), "[5]"));
+  EXPECT_TRUE(ulp::test::contains(refusal(other, other), "expected a parameter of the optimizer"));
+  EXPECT_TRUE(ulp::test::contains(refusal(narrow, torch::randn({4})), "expected an fp32 parameter"));
+  EXPECT_TRUE(ulp::test::contains(refusal(parameter, torch::randn({5})), "[5]"));
   FusedOptimizer offloaded({FusedGroup{.params = {parameter}, .rule = AdamRule{}}}, 0, {.to_host = true});
-  EXPECT_TRUE(test::contains(test::error_of([&] {
+  EXPECT_TRUE(ulp::test::contains(ulp::test::error_of([&] {
                                PreparedUpdate(offloaded, {{parameter, other}});
                              }),
                              "to_host"));
   PreparedUpdate update(optimizer, {{parameter, other}});
-  EXPECT_TRUE(test::contains(test::error_of([&] { update.apply(-1.0, false); }), "max_norm > 0"));
+  EXPECT_TRUE(ulp::test::contains(ulp::test::error_of([&] { update.apply(-1.0, false); }), "max_norm > 0"));
 }
 
 }  // namespace
