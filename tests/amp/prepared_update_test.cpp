@@ -100,9 +100,9 @@ TEST(PreparedUpdate, RefusesWhatItCannotUpdate) {
   EXPECT_TRUE(ulp::test::contains(refusal(parameter, torch::randn({5})), "[5]"));
   FusedOptimizer offloaded({FusedGroup{.params = {parameter}, .rule = AdamRule{}}}, 0, {.to_host = true});
   EXPECT_TRUE(ulp::test::contains(ulp::test::error_of([&] {
-                               PreparedUpdate(offloaded, {{parameter, other}});
-                             }),
-                             "to_host"));
+                                    PreparedUpdate(offloaded, {{parameter, other}});
+                                  }),
+                                  "to_host"));
   PreparedUpdate update(optimizer, {{parameter, other}});
   EXPECT_TRUE(ulp::test::contains(ulp::test::error_of([&] { update.apply(-1.0, false); }), "max_norm > 0"));
 }
