@@ -19,15 +19,24 @@ struct AttentionCase {
   bool mask;
 };
 
+/// Numbers of a row of keys.
+int64_t kv_width(const AttentionShape& shape) {
+  return (shape.kv_heads > 0 ? shape.kv_heads : shape.heads) * shape.depth;
+}
+
 /// Softmax attention in float64.
 std::vector<double> attend_plainly(const AttentionCase& c, const std::vector<float>& q,
                                    const std::vector<float>& k, const std::vector<float>& v,
                                    const std::vector<float>& mask) {
   const AttentionShape& s = c.shape;
-  const int64_t width = s.heads * s.depth;
+  const int64_t width = s.heads * s.depth, kv_heads = s.kv_heads > 0 ? s.kv_heads : s.heads;
   std::vector<double> y(static_cast<size_t>(c.batch * s.queries * width));
   const auto at = [&](int64_t item, int64_t rows, int64_t row, int64_t head, int64_t d) {
     return static_cast<size_t>(((item * rows + row) * s.heads + head) * s.depth + d);
+  };
+  const auto key_at = [&](int64_t item, int64_t row, int64_t head, int64_t d) {
+    const int64_t own = head / (s.heads / kv_heads);
+    return static_cast<size_t>(((item * s.keys + row) * kv_heads + own) * s.depth + d);
   };
   for (int64_t item = 0; item < c.batch; ++item) {
     for (int64_t head = 0; head < s.heads; ++head) {
@@ -37,16 +46,20 @@ std::vector<double> attend_plainly(const AttentionCase& c, const std::vector<flo
         for (int64_t j = 0; j < s.keys; ++j) {
           double score = 0;
           for (int64_t d = 0; d < s.depth; ++d) {
-            score += double{q[at(item, s.queries, i, head, d)]} * k[at(item, s.keys, j, head, d)];
+            score += double{q[at(item, s.queries, i, head, d)]} * k[key_at(item, j, head, d)];
           }
-          score = score * s.scale + (c.mask ? mask[static_cast<size_t>(item * s.keys + j)] : 0.0);
-          p[static_cast<size_t>(j)] = s.causal && j > s.earlier + i ? 0.0 : std::exp(score);
+          score *= s.scale;
+          if (s.softcap > 0) score = s.softcap * std::tanh(score / s.softcap);
+          if (c.mask) score += mask[static_cast<size_t>(item * s.keys + j)];
+          const int64_t own = s.earlier + i;
+          const bool hidden = s.causal && (j > own || (s.window > 0 && j <= own - s.window));
+          p[static_cast<size_t>(j)] = hidden ? 0.0 : std::exp(score);
           sum += p[static_cast<size_t>(j)];
         }
         for (int64_t d = 0; d < s.depth; ++d) {
           double mixed = 0;
           for (int64_t j = 0; j < s.keys; ++j) {
-            mixed += p[static_cast<size_t>(j)] * v[at(item, s.keys, j, head, d)];
+            mixed += p[static_cast<size_t>(j)] * v[key_at(item, j, head, d)];
           }
           y[at(item, s.queries, i, head, d)] = sum == 0 ? 0 : mixed / sum;
         }
@@ -57,15 +70,24 @@ std::vector<double> attend_plainly(const AttentionCase& c, const std::vector<flo
 }
 
 TEST(Attention, IsWithinRoundingOfFloat64) {
-  const AttentionCase cases[] = {
-      {{1, 1, 1, 1, 1.0F, false}, 1, false},   {{2, 64, 128, 128, 0.125F, false}, 2, true},
-      {{3, 5, 7, 19, 0.5F, false}, 2, true},   {{4, 32, 50, 50, 0.25F, true}, 1, false},
-      {{1, 17, 1, 33, 0.3F, false}, 3, false}, {{2, 80, 25, 16, 0.1F, true}, 1, true}};
+  const AttentionCase cases[] = {{{1, 1, 1, 1, 1.0F, false}, 1, false},
+                                 {{2, 64, 128, 128, 0.125F, false}, 2, true},
+                                 {{3, 5, 7, 19, 0.5F, false}, 2, true},
+                                 {{4, 32, 50, 50, 0.25F, true}, 1, false},
+                                 {{1, 17, 1, 33, 0.3F, false}, 3, false},
+                                 {{2, 80, 25, 16, 0.1F, true}, 1, true},
+                                 {{2, 32, 50, 50, 0.25F, true, 0, 0, 0, 7}, 1, false},
+                                 {{1, 8, 30, 70, 0.3F, true, 40, 0, 0, 21}, 2, false},
+                                 {{4, 8, 5, 20, 0.3F, true, 15, 0, 2, 1}, 1, false},
+                                 {{1, 8, 5, 20, 0.3F, true, 15, 0, 0, 99}, 1, false},
+                                 {{6, 16, 40, 40, 0.3F, true, 0, 0, 2}, 2, true},
+                                 {{2, 16, 40, 40, 0.3F, true, 0, 0, 1, 0, 1.5F}, 2, true},
+                                 {{4, 10, 1, 300, 0.4F, true, 299, 0, 2, 60, 3}, 1, false}};
   for (const AttentionCase& c : cases) {
-    const int64_t width = c.shape.heads * c.shape.depth;
+    const int64_t width = c.shape.heads * c.shape.depth, rows = c.batch * c.shape.keys;
     const auto q = random_floats(c.batch * c.shape.queries * width, 1, -2, 2);
-    const auto k = random_floats(c.batch * c.shape.keys * width, 2, -2, 2);
-    const auto v = random_floats(c.batch * c.shape.keys * width, 3, -2, 2);
+    const auto k = random_floats(rows * kv_width(c.shape), 2, -2, 2);
+    const auto v = random_floats(rows * kv_width(c.shape), 3, -2, 2);
     std::vector<float> mask(static_cast<size_t>(c.batch * c.shape.keys));
     for (size_t i = 0; i < mask.size(); ++i) {
       if (i % 3 == 1) mask[i] = -std::numeric_limits<float>::infinity();
@@ -126,17 +148,21 @@ TEST(Attention, OfOtherTypesIsThatOfTheirNumbersRounded) {
 }
 
 TEST(Attention, InBf16IsWithinTheRoundingOfItsSoftmax) {
-  const AttentionCase cases[] = {
-      {{2, 64, 128, 128, 0.125F, false}, 2, true}, {{3, 6, 7, 19, 0.5F, false}, 2, true},
-      {{4, 32, 50, 50, 0.25F, true}, 1, false},    {{1, 18, 1, 33, 0.3F, false}, 3, false},
-      {{2, 80, 25, 16, 0.1F, true}, 1, true},      {{1, 2, 3, 1, 1.0F, false}, 1, false}};
+  const AttentionCase cases[] = {{{2, 64, 128, 128, 0.125F, false}, 2, true},
+                                 {{3, 6, 7, 19, 0.5F, false}, 2, true},
+                                 {{4, 32, 50, 50, 0.25F, true}, 1, false},
+                                 {{1, 18, 1, 33, 0.3F, false}, 3, false},
+                                 {{2, 80, 25, 16, 0.1F, true}, 1, true},
+                                 {{1, 2, 3, 1, 1.0F, false}, 1, false},
+                                 {{2, 32, 50, 50, 0.25F, true, 0, 0, 1, 7}, 1, false},
+                                 {{4, 8, 30, 70, 0.3F, true, 40, 0, 2, 21, 1.5F}, 2, false}};
   const ElementFormat bf16{.type = DataType::bf16};
   for (AttentionCase c : cases) {
     c.shape.query = c.shape.key = c.shape.value = bf16;
-    const int64_t width = c.shape.heads * c.shape.depth;
+    const int64_t width = c.shape.heads * c.shape.depth, rows = c.batch * c.shape.keys;
     TypedBuffer q(bf16, random_floats(c.batch * c.shape.queries * width, 1, -2, 2));
-    TypedBuffer k(bf16, random_floats(c.batch * c.shape.keys * width, 2, -2, 2));
-    TypedBuffer v(bf16, random_floats(c.batch * c.shape.keys * width, 3, -2, 2));
+    TypedBuffer k(bf16, random_floats(rows * kv_width(c.shape), 2, -2, 2));
+    TypedBuffer v(bf16, random_floats(rows * kv_width(c.shape), 3, -2, 2));
     std::vector<float> mask(static_cast<size_t>(c.batch * c.shape.keys));
     for (size_t i = 0; i < mask.size(); ++i) {
       if (i % 3 == 1) mask[i] = -std::numeric_limits<float>::infinity();
@@ -180,8 +206,8 @@ TEST(Attention, OfANaNIsNaN) {
 struct CodeData {
   CodeData(const AttentionCase& c, AttentionShape& shape)
       : q(random_ints<uint8_t>(c.batch * shape.queries * shape.heads * shape.depth, 1, 0, 255)),
-        k(random_ints<uint8_t>(c.batch * shape.keys * shape.heads * shape.depth, 2, 0, 255)),
-        v(random_ints<uint8_t>(c.batch * shape.keys * shape.heads * shape.depth, 3, 0, 255)) {
+        k(random_ints<uint8_t>(c.batch * shape.keys * kv_width(shape), 2, 0, 255)),
+        v(random_ints<uint8_t>(c.batch * shape.keys * kv_width(shape), 3, 0, 255)) {
     shape.query = {DataType::u8, {0.02F, 117}};
     shape.key = {DataType::u8, {0.013F, 0}};
     shape.value = {DataType::u8, {0.031F, 255}};
@@ -196,12 +222,20 @@ struct CodeData {
 };
 
 TEST(Attention, OfCodesIsWithinTheRoundingOfItsSoftmaxAndTheSameEverywhere) {
-  const AttentionCase cases[] = {
-      {{1, 1, 1, 1, 1.0F, false}, 1, false},      {{2, 64, 128, 128, 0.125F, false}, 2, true},
-      {{3, 5, 7, 19, 0.5F, false}, 2, true},      {{4, 32, 50, 50, 0.25F, true}, 1, false},
-      {{1, 17, 1, 33, 0.3F, false}, 3, false},    {{2, 80, 25, 16, 0.1F, true}, 1, true},
-      {{1, 33, 26, 129, 0.2F, false}, 1, true},   {{2, 6, 31, 300, 0.4F, false}, 1, false},
-      {{1, 8, 5, 520, 0.2F, true, 515}, 1, false}};
+  const AttentionCase cases[] = {{{1, 1, 1, 1, 1.0F, false}, 1, false},
+                                 {{2, 64, 128, 128, 0.125F, false}, 2, true},
+                                 {{3, 5, 7, 19, 0.5F, false}, 2, true},
+                                 {{4, 32, 50, 50, 0.25F, true}, 1, false},
+                                 {{1, 17, 1, 33, 0.3F, false}, 3, false},
+                                 {{2, 80, 25, 16, 0.1F, true}, 1, true},
+                                 {{1, 33, 26, 129, 0.2F, false}, 1, true},
+                                 {{2, 6, 31, 300, 0.4F, false}, 1, false},
+                                 {{1, 8, 5, 520, 0.2F, true, 515}, 1, false},
+                                 {{1, 8, 5, 520, 0.2F, true, 515, 0, 0, 300}, 1, false},
+                                 {{2, 32, 50, 50, 0.25F, true, 0, 0, 1, 7}, 1, false},
+                                 {{4, 8, 30, 70, 0.3F, true, 40, 0, 2, 21}, 2, false},
+                                 {{1, 8, 5, 20, 0.3F, true, 15, 0, 0, 1}, 1, false},
+                                 {{6, 16, 40, 40, 0.3F, true, 0, 0, 2, 0, 1.5F}, 2, true}};
   for (AttentionCase c : cases) {
     const CodeData codes(c, c.shape);
     const auto v = CodeData::numbers(codes.v, c.shape.value.affine);

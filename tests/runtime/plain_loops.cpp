@@ -286,21 +286,30 @@ void attention(const Step& step, const std::vector<View>& x, const View& y, int6
   const int64_t queries = y.info.shape[1], width = y.info.shape[2], keys = x[1].info.shape[1];
   const auto& own = step.get<AttentionAttributes>();
   const float scale = own.scale;
-  const int64_t depth = width / own.heads;
+  const int64_t depth = width / own.heads, kv_heads = own.kv_heads > 0 ? own.kv_heads : own.heads;
+  const int64_t kv_width = kv_heads * depth, shared = own.heads / kv_heads;
   for (int64_t i = 0; i < element_count(y.info, batch); ++i) {
     const int64_t row = i / width, item = row / queries, head = i % width / depth;
     double sum = 0, mixed = 0;
-    for (int64_t key = 0; key < (own.causal ? row % queries + 1 : keys); ++key) {
-      double score = x.size() == 4 ? x[3].get(item * keys + key) : 0.0;
-      for (int64_t d = head * depth; d < (head + 1) * depth; ++d) {
-        score += double{x[0].get(row * width + d)} * x[1].get((item * keys + key) * width + d) * scale;
+    const int64_t column = head / shared * depth;  // of the keys and values of the head
+    const int64_t seen = own.causal ? row % queries + 1 : keys;
+    const auto value = [&](int64_t key) {
+      return double{x[2].get((item * keys + key) * kv_width + column + i % depth)};
+    };
+    for (int64_t key = own.window > 0 ? std::max<int64_t>(0, seen - own.window) : 0; key < seen; ++key) {
+      double score = 0;
+      for (int64_t d = 0; d < depth; ++d) {
+        score += double{x[0].get(row * width + head * depth + d)} *
+                 x[1].get((item * keys + key) * kv_width + column + d) * scale;
       }
+      if (own.softcap > 0) score = own.softcap * std::tanh(score / own.softcap);
+      if (x.size() == 4) score += x[3].get(item * keys + key);
       sum += std::exp(score);
-      mixed += std::exp(score) * x[2].get((item * keys + key) * width + i % width);
+      mixed += std::exp(score) * value(key);
     }
     double blind = 0;
     for (int64_t key = 0; key < keys && own.blind == BlindQueries::mean; ++key)
-      blind += x[2].get((item * keys + key) * width + i % width) / static_cast<double>(keys);
+      blind += value(key) / static_cast<double>(keys);
     if (own.blind == BlindQueries::nan) blind = NAN;
     y.set(i, static_cast<float>(sum == 0 ? blind : mixed / sum));
   }

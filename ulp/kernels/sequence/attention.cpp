@@ -45,6 +45,15 @@ struct Scratch {
   }
 };
 
+int64_t kv_heads_of(const AttentionShape& s) {
+  return s.kv_heads > 0 ? s.kv_heads : s.heads;
+}
+
+/// The first keys of a run that none of its queries sees, for the windows of all begin behind them.
+int64_t keys_before_windows(const AttentionShape& s) {
+  return s.causal && s.window > 0 ? std::clamp<int64_t>(s.earlier + 1 - s.window, 0, s.keys) : 0;
+}
+
 /// Rows of one head: where they are read or made, and from one to the next.
 struct HeadRows {
   const float* data;
@@ -56,16 +65,21 @@ class Heads {
   Heads(const AttentionShape& shape, Isa isa)
       : shape_(shape),
         width_(shape.heads * shape.depth),
+        kv_width_(kv_heads_of(shape) * shape.depth),
         query_("kernels.attention", shape.query, isa),
         key_("kernels.attention", shape.key, isa),
         value_("kernels.attention", shape.value, isa),
         output_("kernels.attention", shape.output, isa) {}
 
   HeadRows queries(const void* q, int64_t at, float* to) const {
-    return read(query_, q, at, shape_.queries, to);
+    return read(query_, q, at, width_, shape_.queries, to);
   }
-  HeadRows keys(const void* k, int64_t at, float* to) const { return read(key_, k, at, shape_.keys, to); }
-  HeadRows values(const void* v, int64_t at, float* to) const { return read(value_, v, at, shape_.keys, to); }
+  HeadRows keys(const void* k, int64_t at, int64_t rows, float* to) const {
+    return read(key_, k, at, kv_width_, rows, to);
+  }
+  HeadRows values(const void* v, int64_t at, int64_t rows, float* to) const {
+    return read(value_, v, at, kv_width_, rows, to);
+  }
   int64_t output_stride() const { return shape_.output.is_f32() ? width_ : shape_.depth; }
   float* target(void* y, int64_t at, float* to) const { return output_.target(y, at, to); }
   void write(const float* made, void* y, int64_t at) const {
@@ -77,16 +91,17 @@ class Heads {
 
  private:
   /// `rows` of a head that begin at element `at`, each of them widened into `to` unless they are f32.
-  HeadRows read(const TypedRows& input, const void* data, int64_t at, int64_t rows, float* to) const {
-    if (shape_.query.is_f32()) return {static_cast<const float*>(data) + at, width_};
+  HeadRows read(const TypedRows& input, const void* data, int64_t at, int64_t width, int64_t rows,
+                float* to) const {
+    if (shape_.query.is_f32()) return {static_cast<const float*>(data) + at, width};
     for (int64_t r = 0; r < rows; ++r) {
-      input.read(data, at + r * width_, shape_.depth, to + r * shape_.depth);
+      input.read(data, at + r * width, shape_.depth, to + r * shape_.depth);
     }
     return {to, shape_.depth};
   }
 
   const AttentionShape& shape_;
-  int64_t width_;
+  int64_t width_, kv_width_;  ///< of a row of queries, and of one of keys
   TypedRows query_, key_, value_, output_;
 };
 
@@ -118,24 +133,29 @@ void attention(const AttentionShape& shape, int64_t batch, const void* q, const 
   const bool in_bf16 = attention_in_bf16(shape, isa), in_codes = attention_in_codes(shape);
   const Heads heads(shape, isa);
   const Scratch sizes(shape);
-  const int64_t width = shape.heads * shape.depth;
+  const int64_t width = shape.heads * shape.depth, kv_width = kv_heads_of(shape) * shape.depth;
+  const int64_t shared = shape.heads / kv_heads_of(shape);  // heads of queries by one of keys
   const int64_t item_keys = shape.item_keys > 0 ? shape.item_keys : shape.keys;
+  const int64_t unseen = keys_before_windows(shape), seen = shape.keys - unseen;
   parallel.run(batch * shape.heads, [&](int64_t task, int worker) {
-    const int64_t item = task / shape.heads, offset = task % shape.heads * shape.depth;
-    const int64_t query = item * shape.queries * width + offset, key = item * item_keys * width + offset;
+    const int64_t item = task / shape.heads, number = task % shape.heads;
+    const int64_t query = item * shape.queries * width + number * shape.depth;
+    const int64_t key = (item * item_keys + unseen) * kv_width + number / shared * shape.depth;
     float* scratch = static_cast<float*>(workspace) + worker * sizes.all;
     float* rows = scratch + sizes.head;
     float* made = heads.target(y, query, rows + sizes.inputs);
     const auto fill = [&](auto& args) {
       args.y = made;
       args.y_stride = heads.output_stride();
-      args.mask = mask == nullptr ? nullptr : mask + item * shape.keys;
+      args.mask = mask == nullptr ? nullptr : mask + item * shape.keys + unseen;
       args.queries = shape.queries;
-      args.keys = shape.keys;
+      args.keys = seen;
       args.depth = shape.depth;
       args.scale = shape.scale;
       args.causal = shape.causal;
-      args.earlier = shape.earlier;
+      args.earlier = shape.earlier - unseen;
+      args.window = shape.window;
+      args.softcap = shape.softcap;
       args.scratch = scratch;
     };
     if (in_bf16) {
@@ -144,6 +164,7 @@ void attention(const AttentionShape& shape, int64_t batch, const void* q, const 
       args.k = static_cast<const uint16_t*>(k) + key;
       args.v = static_cast<const uint16_t*>(v) + key;
       args.stride = width;
+      args.kv_stride = kv_width;
       fill(args);
       bf16_head()(args);
     } else if (in_codes) {
@@ -152,6 +173,7 @@ void attention(const AttentionShape& shape, int64_t batch, const void* q, const 
       args.k = static_cast<const uint8_t*>(k) + key;
       args.v = static_cast<const uint8_t*>(v) + key;
       args.stride = width;
+      args.kv_stride = kv_width;
       fill(args);
       args.scale = score_scale(shape);
       args.query_zero = shape.query.affine.zero_point;
@@ -161,13 +183,14 @@ void attention(const AttentionShape& shape, int64_t batch, const void* q, const 
       code_head(args);
     } else {
       const HeadRows queries = heads.queries(q, query, rows);
-      const HeadRows keys = heads.keys(k, key, rows + sizes.queries);
-      const HeadRows values = heads.values(v, key, rows + sizes.queries + sizes.keys);
+      const HeadRows keys = heads.keys(k, key, seen, rows + sizes.queries);
+      const HeadRows values = heads.values(v, key, seen, rows + sizes.queries + sizes.keys);
       HeadArgs args;
       args.q = queries.data;
       args.k = keys.data;
       args.v = values.data;
       args.stride = queries.stride;
+      args.kv_stride = keys.stride;
       fill(args);
       head(args);
     }

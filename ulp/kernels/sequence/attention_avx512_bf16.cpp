@@ -51,11 +51,12 @@ void head(const HeadBf16Args& h) {
   auto* weights = reinterpret_cast<uint16_t*>(mixed + kQueryBlock * depth);
   for (int64_t first = 0; first < keys; first += kRowPad) {
     const int64_t count = h.keys - first < kRowPad ? h.keys - first : kRowPad;
-    transpose_keys(pairs(h.k + first * h.stride), h.stride / 2, half, count, transposed + first, keys);
+    transpose_keys(pairs(h.k + first * h.kv_stride), h.kv_stride / 2, half, count, transposed + first, keys);
   }
   for (int64_t key = 0; key < h.keys; key += 2) {
-    const uint16_t* from = h.v + key * h.stride;
-    pair_rows(from, key + 1 < h.keys ? from + h.stride : nullptr, h.depth, depth, values + key / 2 * depth);
+    const uint16_t* from = h.v + key * h.kv_stride;
+    pair_rows(from, key + 1 < h.keys ? from + h.kv_stride : nullptr, h.depth, depth,
+              values + key / 2 * depth);
   }
   for (int64_t first = 0; first < h.queries; first += kQueryBlock) {
     const int64_t rows = h.queries - first < kQueryBlock ? h.queries - first : kQueryBlock;
@@ -65,11 +66,10 @@ void head(const HeadBf16Args& h) {
                        rows, pad_row(seen));
     float sums[kQueryBlock];
     for (int64_t r = 0; r < rows; ++r) {
-      const int64_t own = h.earlier + first + r + 1;
-      const int64_t mine = h.causal && own < h.keys ? own : h.keys;
+      const SeenKeys mine = seen_keys(h, first + r);
       float* row = scores + r * keys;
-      sums[r] = soften(row, h.mask, h.scale, mine);
-      for (int64_t i = mine; i < pad_row(seen); ++i) row[i] = 0;
+      sums[r] = soften(row, h.mask, h.scale, h.softcap, mine);
+      for (int64_t i = mine.last; i < pad_row(seen); ++i) row[i] = 0;
       to_bf16(row, seen, weights + r * keys);
     }
     multiply<PairStep>({pairs(weights), keys / 2, values, depth, mixed, depth, (seen + 1) / 2}, rows, depth);

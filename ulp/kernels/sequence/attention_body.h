@@ -13,14 +13,14 @@ void head(const HeadArgs& h) {
   float* mixed = scores + kQueryBlock * keys;
   for (int64_t first = 0; first < keys; first += kRowPad) {
     const int64_t count = h.keys - first < kRowPad ? h.keys - first : kRowPad;
-    transpose_keys(h.k + first * h.stride, h.stride, h.depth, count, transposed + first, keys);
+    transpose_keys(h.k + first * h.kv_stride, h.kv_stride, h.depth, count, transposed + first, keys);
   }
   for (int64_t key = 0; key < h.keys; ++key) {
-    const float* from = h.v + key * h.stride;
+    const float* from = h.v + key * h.kv_stride;
     float* to = values + key * depth;
     // The next head's part of these rows, while this one works.
     prefetch_lines(from + h.depth, h.depth * 4);
-    prefetch_lines(h.k + key * h.stride + h.depth, h.depth * 4);
+    prefetch_lines(h.k + key * h.kv_stride + h.depth, h.depth * 4);
     for (int64_t d = 0; d < h.depth; ++d) to[d] = from[d];
     for (int64_t d = h.depth; d < depth; ++d) to[d] = 0;
   }
@@ -36,11 +36,10 @@ void head(const HeadArgs& h) {
                         pad_row(seen));
     float sums[kQueryBlock];
     for (int64_t r = 0; r < rows; ++r) {
-      const int64_t own = h.earlier + first + r + 1;
-      const int64_t mine = h.causal && own < h.keys ? own : h.keys;
+      const SeenKeys mine = seen_keys(h, first + r);
       float* row = scores + r * keys;
-      sums[r] = soften(row, h.mask, h.scale, mine);
-      for (int64_t i = mine; i < seen; ++i) row[i] = 0;
+      sums[r] = soften(row, h.mask, h.scale, h.softcap, mine);
+      for (int64_t i = mine.last; i < seen; ++i) row[i] = 0;
     }
     multiply<FloatStep>({scores, keys, values, depth, mixed, depth, seen}, rows, depth);
     divide_rows(mixed, depth, sums, rows, h.depth, h.y + first * h.y_stride, h.y_stride);

@@ -67,7 +67,7 @@ void transpose_codes(const HeadCodesArgs& h, float* rows, float* panels) {
   for (int64_t first = 0; first < keys; first += kRowPad) {
     const int64_t count = h.keys - first < kRowPad ? h.keys - first : kRowPad;
     for (int64_t i = 0; i < count; ++i) {
-      const uint8_t* from = h.k + (first + i) * h.stride;
+      const uint8_t* from = h.k + (first + i) * h.kv_stride;
       prefetch_lines(from + h.depth, h.depth);  // the next head's part
       widen(from, h.depth, h.key_zero, reinterpret_cast<StoredShort*>(rows + i * half));
     }
@@ -166,18 +166,36 @@ uint64_t weigh_scores(const float* scores, float largest, int64_t n, StoredShort
   return sums.total();
 }
 
-/// Weights of n keys from their products of codes, which may become scores on the way; zeros up to pad_row(n). Returns the sum
-/// of the weights: 0 when every key is masked, NaN when a score is no number or infinite.
-float weigh(float* products, const float* mask, float scale, int64_t n, StoredShort* weights) {
+/// The sum of the weights of the keys from `first` on; those before weigh nothing. Keys before `first` have the integer of that
+/// one.
+float weigh_from(StoredInt* integers, float step, SeenKeys seen, StoredShort* weights) {
+  for (int64_t i = 0; i < seen.first; ++i) integers[i] = integers[seen.first];
+  uint64_t sum = weigh_integers(integers, step, seen.last, weights);
+  for (int64_t i = 0; i < seen.first; ++i) {
+    sum -= static_cast<uint64_t>(weights[i]);
+    weights[i] = 0;
+  }
+  return static_cast<float>(sum);
+}
+
+/// Weights of keys from their products of codes, which may become scores on the way; zeros before the first that is seen and up
+/// to pad_row(last). Returns the sum of the weights: 0 when every key is masked, NaN when a score is no number or infinite.
+float weigh(float* products, const HeadCodesArgs& h, SeenKeys seen, StoredShort* weights) {
   constexpr float kInfinity = __builtin_inff(), kLog2E = 1.44269504F;
   auto* integers = reinterpret_cast<StoredInt*>(products);
-  const float step = scale * kLog2E;
-  if (mask == nullptr && step > 0 && step < kInfinity)
-    return static_cast<float>(weigh_integers(integers, step, n, weights));
-  for (int64_t i = 0; i < n; ++i) {
-    const float score = static_cast<float>(integers[i]) * step;
-    products[i] = mask == nullptr ? score : score + in_twos(mask[i]);
+  const float step = h.scale * kLog2E;
+  const int64_t n = seen.last;
+  if (h.mask == nullptr && step > 0 && step < kInfinity && h.softcap == 0 && seen.first < n)
+    return weigh_from(integers, step, seen, weights);
+  if (h.softcap > 0) {
+    const float inner = h.scale / h.softcap, outer = h.softcap * kLog2E;
+    for (int64_t i = 0; i < n; ++i)
+      products[i] = outer * tanh_of_score(static_cast<float>(integers[i]) * inner);
+  } else {
+    for (int64_t i = 0; i < n; ++i) products[i] = static_cast<float>(integers[i]) * step;
   }
+  for (int64_t i = 0; h.mask != nullptr && i < n; ++i) products[i] += in_twos(h.mask[i]);
+  for (int64_t i = 0; i < seen.first; ++i) products[i] = -kInfinity;
   for (int64_t i = n; i < pad_row(n); ++i) products[i] = -kInfinity;
   Lanes part, lanes;
   fill(lanes, -kInfinity);
@@ -221,8 +239,8 @@ void head(const HeadCodesArgs& h) {
   auto* weights = reinterpret_cast<StoredShort*>(mixed + kQueryBlock * depth);
   transpose_codes(h, rows_of_keys, panels);
   for (int64_t key = 0; key < h.keys; key += 2) {
-    const uint8_t* from = h.v + key * h.stride;
-    const uint8_t* second = key + 1 < h.keys ? from + h.stride : nullptr;
+    const uint8_t* from = h.v + key * h.kv_stride;
+    const uint8_t* second = key + 1 < h.keys ? from + h.kv_stride : nullptr;
     prefetch_lines(from + h.depth, h.depth);
     if (second != nullptr) prefetch_lines(second + h.depth, h.depth);
     pair_rows(from, second, h.depth, h.value_zero, reinterpret_cast<StoredInt*>(values + key / 2 * depth));
@@ -242,10 +260,9 @@ void head(const HeadCodesArgs& h) {
     }
     float sums[kQueryBlock];
     for (int64_t r = 0; r < rows; ++r) {
-      const int64_t own = h.earlier + first + r + 1;
-      const int64_t mine = h.causal && own < h.keys ? own : h.keys;
-      sums[r] = weigh(scores + r * keys, h.mask, h.scale, mine, weights + r * keys) / h.value_scale;
-      for (int64_t i = pad_row(mine); i < pad_row(seen); ++i) weights[r * keys + i] = 0;
+      const SeenKeys mine = seen_keys(h, first + r);
+      sums[r] = weigh(scores + r * keys, h, mine, weights + r * keys) / h.value_scale;
+      for (int64_t i = pad_row(mine.last); i < pad_row(seen); ++i) weights[r * keys + i] = 0;
     }
     mix({as_lanes(weights), keys / 2, values, depth, mixed, depth, (seen + 1) / 2}, rows, integers);
     divide_rows(mixed, depth, sums, rows, h.depth, h.y + first * h.y_stride, h.y_stride);

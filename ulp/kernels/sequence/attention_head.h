@@ -11,7 +11,8 @@ constexpr int64_t kRowPad = 16;      // rows of scratch are multiples of this
 template <typename T>
 struct HeadArgsOf {
   const T *q = nullptr, *k = nullptr, *v = nullptr;  ///< the head's first number of the first row
-  int64_t stride = 0;                                ///< from row to row of q, k and v
+  int64_t stride = 0;                                ///< from row to row of q
+  int64_t kv_stride = 0;                             ///< and of k and v
   float* y = nullptr;
   int64_t y_stride = 0;         ///< and of y
   const float* mask = nullptr;  ///< one for each key, or null
@@ -19,10 +20,12 @@ struct HeadArgsOf {
   float scale = 1;
   bool causal = false;
   int64_t earlier = 0;       ///< causal: query i sees the keys 0 to earlier + i
+  int64_t window = 0;        ///< causal: the last so many of them; 0: all
+  float softcap = 0;         ///< of the scores; 0: none
   float* scratch = nullptr;  ///< head_scratch() floats
 };
 using HeadArgs = HeadArgsOf<float>;
-/// Of an even depth and stride; head_bf16_scratch() floats.
+/// Of an even depth and strides; head_bf16_scratch() floats.
 using HeadBf16Args = HeadArgsOf<uint16_t>;
 /// 32768 * 255^2 < 2^31: sums of products of codes less zero points, and how far those of two keys are apart.
 constexpr int64_t kLargestCodesDepth = 32768;
@@ -31,6 +34,18 @@ struct HeadCodesArgs : HeadArgsOf<uint8_t> {
   int32_t query_zero = 0, key_zero = 0, value_zero = 0;
   float value_scale = 1;
 };
+
+/// The keys that a query sees: first to last - 1.
+struct SeenKeys {
+  int64_t first, last;
+};
+template <typename T>
+constexpr SeenKeys seen_keys(const HeadArgsOf<T>& h, int64_t query) {
+  const int64_t own = h.earlier + query + 1;
+  const int64_t last = h.causal && own < h.keys ? own : h.keys;
+  const bool cut = h.causal && h.window > 0 && own > h.window;
+  return {cut ? (own - h.window < last ? own - h.window : last) : 0, last};
+}
 
 constexpr int64_t pad_row(int64_t n) {
   return (n + kRowPad - 1) / kRowPad * kRowPad;

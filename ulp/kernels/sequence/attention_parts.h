@@ -3,6 +3,7 @@
 // internal linkage.
 #pragma once
 
+#include "ulp/kernels/elementwise/curves.h"
 #include "ulp/kernels/isa/lanes.h"
 #include "ulp/kernels/isa/prefetch.h"
 #include "ulp/kernels/sequence/attention_head.h"
@@ -79,14 +80,33 @@ void multiply(const Product& p, int64_t rows, int64_t columns) {
   for (; column < columns; column += kVector) tile_column<Step, 1>(p, rows, column);
 }
 
-/// scores = exp(scale * scores + mask - the largest); returns their sum, 0 when every key is masked.
-inline float soften(float* scores, const float* mask, float scale, int64_t n) {
+/// tanh to about 2 ulp: a polynomial where 1 - e^(-2|x|) cancels (Moshier's Cephes).
+static inline float tanh_of_score(float x) {
+  const float magnitude = bits_to_float(float_to_bits(x) & 0x7fffffffU), z = x * x;
+  float p = -5.70498872745e-3F;
+  p = p * z + 2.06390887954e-2F;
+  p = p * z - 5.37397155531e-2F;
+  p = p * z + 1.33314422036e-1F;
+  p = p * z - 3.33332819422e-1F;
+  const float small = p * z * x + x, large = tanh_curve(x);
+  return magnitude < 0.625F ? small : large;
+}
+
+/// What the keys first to last - 1 of n weigh: scores = exp(s - the largest), s being scale * score + mask, or
+/// softcap * tanh(scale * score / softcap) + mask; 0 before `first`. Returns their sum, 0 when every key is masked.
+inline float soften(float* scores, const float* mask, float scale, float softcap, SeenKeys seen) {
   const float lowest = -__builtin_inff();
-  if (mask != nullptr) {
+  const int64_t n = seen.last;
+  if (softcap > 0) {
+    const float inner = scale / softcap;
+    for (int64_t i = 0; i < n; ++i) scores[i] = softcap * tanh_of_score(scores[i] * inner);
+    for (int64_t i = 0; mask != nullptr && i < n; ++i) scores[i] += mask[i];
+  } else if (mask != nullptr) {
     for (int64_t i = 0; i < n; ++i) scores[i] = scores[i] * scale + mask[i];
   } else {
     for (int64_t i = 0; i < n; ++i) scores[i] = scores[i] * scale;
   }
+  for (int64_t i = 0; i < seen.first; ++i) scores[i] = lowest;
   for (int64_t i = n; i < pad_row(n); ++i) scores[i] = lowest;
   Lanes part, lanes, sums;
   fill(lanes, lowest);

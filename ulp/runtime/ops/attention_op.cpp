@@ -19,22 +19,28 @@ std::vector<int64_t> infer_attention(const StepView& view) {
     if (view.input(i).shape.size() != 3) view.fail("expected q, k and v of 3 dimensions");
   }
   const std::vector<int64_t>&q = view.input(0).shape, &k = view.input(1).shape;
-  if (k != view.input(2).shape || q[0] != k[0] || q[2] != k[2]) {
-    view.fail("expected q [N, queries, width], k and v [N, keys, width], got ", shape_text(q), ", ",
-              shape_text(k), " and ", shape_text(view.input(2).shape));
-  }
   const auto& own = view.attributes<AttentionAttributes>();
-  const int64_t heads = own.heads, kept = own.kept;
-  if (kept > 0 && (!own.causal || view.input_count() == 4 || q != k || q[1] > kept)) {
+  const int64_t heads = own.heads, kept = own.kept, kv_heads = own.kv_heads > 0 ? own.kv_heads : heads;
+  if (heads % kv_heads != 0) view.fail("expected kv_heads that divide the ", heads, " heads, got ", kv_heads);
+  if (q[2] % heads != 0) view.fail("expected heads that divide ", q[2], ", got ", heads);
+  if (k != view.input(2).shape || q[0] != k[0] || q[2] / heads * kv_heads != k[2]) {
+    view.fail("expected q [N, queries, heads * depth], k and v [N, keys, kv_heads * depth] of ", heads,
+              " and ", kv_heads, " heads, got ", shape_text(q), ", ", shape_text(k), " and ",
+              shape_text(view.input(2).shape));
+  }
+  if (own.window > 0 && (!own.causal || view.input_count() == 4))
+    view.fail("expected causal attention without a mask where queries have a window");
+  if (kept > 0 && (!own.causal || view.input_count() == 4 || q[1] != k[1] || q[1] > kept)) {
     view.fail("expected causal attention of as many queries as keys, ", kept,
               " at most, where they are kept, got ", shape_text(q), " and ", shape_text(k));
   }
   if (kept > 0 && q[0] != kBatch) view.fail("expected the batch as dimension 0 where keys are kept");
-  const int64_t rows[] = {kept, 2, q[2]};
+  const int64_t rows[] = {kept, 2, k[2]};
   if (kept > 0 && checked_elements(rows) < 0) view.fail("what is kept is too large");
-  if (q[2] % heads != 0) view.fail("expected heads that divide ", q[2], ", got ", heads);
   if (own.blind != BlindQueries::zeros && view.input_count() != 4)
     view.fail("expected a mask where queries may see no key");
+  if (own.blind != BlindQueries::zeros && kv_heads != heads)
+    view.fail("expected as many kv_heads as heads where queries may see no key");
   if (view.input_count() == 4) {
     view.expect_plain_f32(3, 2);
     const std::vector<int64_t> expected = {k[0], k[1]};
@@ -73,13 +79,16 @@ class AttentionRunner final : public Runner {
               .keys = view.input(1).shape[1],
               .scale = attributes.scale,
               .causal = attributes.causal,
+              .kv_heads = attributes.kv_heads,
+              .window = attributes.window,
+              .softcap = attributes.softcap,
               .query = format_of(info_),
               .key = format_of(view.input(1)),
               .value = format_of(view.input(2)),
               .output = format_of(view.output())};
     capacity_ = attributes.kept;
     blind_ = attributes.blind;
-    row_ = static_cast<size_t>(info_.shape[2] * element_bytes(info_.type));
+    row_ = static_cast<size_t>(view.input(1).shape[2] * element_bytes(info_.type));
   }
   size_t workspace_bytes(int64_t, int workers) const override {
     kernels::AttentionShape most = shape_;
@@ -177,9 +186,12 @@ class AttentionRunner final : public Runner {
 StepWork attention_work(const StepView& view, int64_t batch) {
   const auto queries = static_cast<double>(view.input().shape[1]);
   const auto keys = static_cast<double>(view.input(1).shape[1]);
-  const bool causal = view.attributes<AttentionAttributes>().causal;
-  const double hidden = causal ? std::min(keys, queries - 1) / 2 : 0;  // where there are as many of both
-  return product_work(view, batch, 2 * (keys - hidden));
+  const auto& own = view.attributes<AttentionAttributes>();
+  const double hidden = own.causal ? std::min(keys, queries - 1) / 2 : 0;  // where there are as many of both
+  double seen = keys - hidden;
+  if (const auto window = static_cast<double>(own.window); own.window > 0 && window < keys)
+    seen = window - window * (window - 1) / (2 * keys);  // query i sees min(i + 1, window) keys
+  return product_work(view, batch, 2 * seen);
 }
 
 }  // namespace

@@ -36,6 +36,9 @@ struct AttentionAttributes {
   /// runs, too. Causal only.
   int64_t kept = 0;
   BlindQueries blind = BlindQueries::zeros;
+  int64_t kv_heads = 0;  ///< of keys and values, shared by heads of queries; 0: as many as `heads`
+  int64_t window = 0;    ///< above 0: of the keys up to its own a query sees the last so many. Causal only.
+  float softcap = 0;     ///< above 0: scores become softcap * tanh(score / softcap) before the mask
 
   void visit_fields(FieldVisitor& visit) {
     visit({.name = "heads", .min = 1}, heads);
@@ -43,6 +46,9 @@ struct AttentionAttributes {
     visit({.name = "causal"}, causal);
     visit({.name = "kept", .min = 0}, kept);
     visit({.name = "blind"}, blind);
+    visit({.name = "kv_heads", .min = 0}, kv_heads);
+    visit({.name = "window", .min = 0}, window);
+    visit({.name = "softcap", .min = 0, .max = kLargestFloat}, softcap);
   }
   bool operator==(const AttentionAttributes&) const = default;
 };

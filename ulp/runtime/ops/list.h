@@ -60,8 +60,8 @@
 //   layer_norm       x; constants: [weight], [bias], over the last axis
 //   embedding        ids; constants: weight [rows, width] -> [..., width]
 //   token_mask       ids -> 0, or -infinity where the id is `token`
-//   attention        q, k, v[, mask]: scaled dot-product attention of `heads` heads, over the keys and values of
-//                    earlier runs, too, where it keeps them (`kept`)
+//   attention        q, k, v[, mask]: scaled dot-product attention of `heads` heads, which share `kv_heads` of keys and
+//                    values, over those of earlier runs, too, where it keeps them (`kept`)
 //   dynamic_linear   x[, residual]; constants: weight i8, weight_scale, [bias]; quantizes x as it runs
 //   lstm             x[, h, c] -> h at every step of time; constants: weight_ih, weight_hh, f32, bf16 or i8 with
 //                    weight_ih_scale and weight_hh_scale, [bias_ih, bias_hh]
