@@ -179,6 +179,12 @@ TEST(Continued, NetworksThatLookForwardAreRefused) {
                   }),
                   "'time'");
   EXPECT_NO_THROW(lowered([](const at::Tensor& x) { return torch::tanh(x) * 2 + 1; }, "time"));
+  const auto distant = [](const at::Tensor& x) {  // a number for each pair of positions, as ALiBi has it
+    const at::Tensor at = torch::arange(x.size(1)).to(at::kFloat), apart = at.unsqueeze(0) - at.unsqueeze(1);
+    return at::scaled_dot_product_attention(x, x, x, apart.abs() * -0.5);
+  };
+  expect_contains(refusal(distant),
+                  "attention continues with what comes later hidden and with sliding windows");
 }
 
 }  // namespace

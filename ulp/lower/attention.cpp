@@ -6,6 +6,7 @@
 
 #include "ulp/lower/attention_mask.h"
 #include "ulp/lower/ops.h"
+#include "ulp/lower/windowed_attention.h"
 
 namespace ulp::lowering {
 
@@ -157,12 +158,25 @@ float scale_of(const Node& attention, int64_t depth) {
 
 }  // namespace
 
+namespace {
+
+/// Fewer heads of keys than of queries, each for as many that lie side by side.
+bool shares_heads(const Node& attention) {
+  const graph::SizeExpr &q = attention.arg("query").value->meta->sizes[1],
+                        &k = attention.arg("key").value->meta->sizes[1];
+  return bool_arg(attention, "enable_gqa") && attention.arg("attn_mask").is_none() && q.constant() &&
+         k.constant() && k.offset > 0 && q.offset % k.offset == 0;
+}
+
+}  // namespace
+
 bool has_attention_step(const Node& attention) {
   const Value *query = attention.arg("query").value, *key = attention.arg("key").value;
   const Value* value = attention.arg("value").value;
   if (!query->meta || !key->meta || !value->meta) return false;
   const auto &q = query->meta->sizes, &k = key->meta->sizes;
-  if (q.size() != 4 || k != value->meta->sizes || k.size() != 4 || q[1] != k[1]) return false;
+  if (q.size() != 4 || k != value->meta->sizes || k.size() != 4) return false;
+  if (q[1] != k[1] && !shares_heads(attention)) return false;
   if (q[0] != graph::SizeExpr{1, 1, 0} || k[0] != q[0])
     return false;  // rows of the batch have no view of heads
   const graph::Argument& mask = attention.arg("attn_mask");
@@ -174,7 +188,7 @@ bool has_attention_step(const Node& attention) {
 }
 
 std::optional<JoinedHeads> joined_heads(const Graph& graph, const Node& attention) {
-  if (!attention.is(kAttention)) return std::nullopt;
+  if (!is_attention(attention)) return std::nullopt;
   const Node* swap = only_user(graph, attention.output());
   if (swap == nullptr || !swaps_heads(*swap)) return std::nullopt;
   const Node* reshape = only_user(graph, swap->output());
@@ -188,7 +202,7 @@ std::optional<JoinedHeads> joined_heads(const Graph& graph, const Node& attentio
 
 bool feeds_attention(const Graph& graph, const Value* value) {
   return std::ranges::all_of(graph.users(value), [&](const Node* user) {
-    if (user->is(kAttention)) return true;
+    if (is_attention(*user)) return true;
     const bool moves = user->kind() == Node::Kind::call &&
                        (user->is("aten::transpose") || user->is("aten::permute") ||
                         user->is("aten::unsqueeze") || user->is("aten::expand") || is_view_or_flatten(*user));
@@ -215,22 +229,26 @@ void lower_attention(Builder& builder, const Group& group) {
   const std::vector<int64_t> query = shape_of(node, *value_arg(node, "query"));
   const std::vector<int64_t> key = shape_of(node, *value_arg(node, "key"));
   if (!has_attention_step(node)) {
-    unsupported(
-        node,
-        "expected [N, heads, S, depth], keys and values of one shape with as many heads, and no mask or "
-        "one of the keys [N, 1, 1, keys]");
+    unsupported(node,
+                "expected [N, heads, S, depth], keys and values of one shape with as many heads or, without "
+                "a mask, a "
+                "divisor of them (enable_gqa), and no mask or one of the keys [N, 1, 1, keys]");
   }
   const bool codes = std::ranges::all_of(
       kOperands, [&](const char* name) { return held_form(builder, node, name).type == DataType::u8; });
   for (const char* name : kOperands) step.inputs.push_back(rows_of(builder, node, name, codes));
   if (!node.arg("attn_mask").is_none()) step.inputs.push_back(mask_tensor(builder, node, key[2]));
   const Node* mask = attention_mask_of(node);
+  const WindowAndCap more = window_and_cap(node);
   step.attributes = runtime::AttentionAttributes{
       .heads = query[1],
       .scale = scale_of(node, query[3]),
       .causal = bool_arg(node, "is_causal") || (mask != nullptr && bool_arg(*mask, "causal")),
       .blind = mask != nullptr ? static_cast<runtime::BlindQueries>(int_arg(*mask, "blind"))
-                               : runtime::BlindQueries::zeros};
+                               : runtime::BlindQueries::zeros,
+      .kv_heads = key[1] == query[1] ? 0 : key[1],
+      .window = more.window,
+      .softcap = static_cast<float>(more.softcap)};
   if (group.last != &node) return emit_same(builder, group, std::move(step), form);
   // Nobody joins the heads right behind it: they are a view of the rows.
   const std::vector<int64_t> rows = {query[0], query[2], query[1] * query[3]};
@@ -244,6 +262,7 @@ void lower_attention(Builder& builder, const Group& group) {
 
 LoweringTable attention_lowerings() {
   static constexpr Lowering kTable[] = {{"aten::scaled_dot_product_attention", lower_attention},
+                                        {kWindowedAttention, lower_attention},
                                         {kAttentionMask, lower_part_of_attention},
                                         {"aten::ne", lower_part_of_attention}};
   return kTable;

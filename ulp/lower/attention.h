@@ -18,7 +18,7 @@ struct JoinedHeads {
 std::optional<JoinedHeads> joined_heads(const graph::Graph& graph, const graph::Node& attention);
 
 /// True for an attention node that the engine's step does as it is: [N, heads, S, depth] on both sides, as many heads in
-/// keys as in queries, and a mask of the keys or none.
+/// keys as in queries or, with enable_gqa and no mask, a divisor of them, and a mask of the keys or none.
 bool has_attention_step(const graph::Node& attention);
 
 /// True when the value ends in attention nodes only, by way of transposes, reshapes and broadcasts.

@@ -11,6 +11,7 @@
 #include "ulp/lower/match.h"
 #include "ulp/lower/ops.h"
 #include "ulp/lower/pointwise.h"
+#include "ulp/lower/windowed_attention.h"
 
 namespace ulp::lowering {
 
@@ -126,7 +127,7 @@ class Mover {
   /// Images and sequences that are rows of the batch, as the frames of films, stay so: a step takes each of
   /// them as an item. What follows them stays, too, so that it becomes part of their steps.
   bool keeps_rows(const Node& node) {
-    if (node.outputs().empty() || node.is("aten::scaled_dot_product_attention")) return false;
+    if (node.outputs().empty() || is_attention(node)) return false;
     const std::optional<BatchPlace> place = places_.of(*node.outputs()[0]);
     if (!place || place->dim != 0 || place->times == 1 || place->outer > 1) return false;
     bool follows = false;
@@ -175,7 +176,7 @@ class Mover {
   void visit_known(Node& node) {
     if (node.is("aten::prelu")) return;  // its slopes belong to dimension 1
     if (is_pointwise(node)) return pointwise(node);
-    if (node.is("aten::scaled_dot_product_attention")) return attention(node);
+    if (is_attention(node)) return attention(node);
     if (is_any(node, {"aten::sum.dim_IntList", "aten::mean.dim", "aten::amax", "aten::amin"}))
       return reduce(node, 1);
     if (is_any(node, {"aten::linalg_vector_norm", "aten::norm.ScalarOpt_dim"})) return reduce(node, 2);

@@ -259,6 +259,20 @@ void look_up_once(Graph& graph, const std::unordered_set<const Value*>& samples)
   }
 }
 
+/// ", which step 'scores' reads"
+std::string reader_text(const Plan& plan, const std::string& constant) {
+  for (const runtime::Step& step : plan.steps) {
+    for (const auto& [role, name] : step.constants) {
+      if (name != constant) continue;
+      if (step.op != runtime::Op::constant) return ", which step '" + step.name + "' reads";
+      for (const runtime::Step& user : plan.steps) {
+        if (std::ranges::count(user.inputs, step.output) > 0) return ", which step '" + user.name + "' reads";
+      }
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 at::Tensor rows_by_position(const at::Tensor& table, int64_t dim) {
@@ -306,13 +320,20 @@ void keep_keys(Plan& plan, const std::string& dimension) {
       fail(kContinuedWhere, "expected causal attention along '", dimension, "' without a mask, got step '",
            step.name, "', which looks at later positions, or at masked ones");
     }
+    const std::string place = "/steps/" + std::to_string(&step - plan.steps.data());
+    if (following(plan, place + "/window") != nullptr)
+      fail(kContinuedWhere, "expected a window of one size along '", dimension, "', got step '", step.name,
+           "', whose window follows it");
     own.kept = largest;
   }
   for (const auto& [name, sizes] : plan.following.corners) {
     for (const Polynomial& polynomial : sizes) {
       if (follows(polynomial, size))
         fail(kContinuedWhere, "expected what follows '", dimension,
-             "' to be a table by position, got constant '", name, "'");
+             "' to be a table by position, got a constant of more", reader_text(plan, name),
+             ": attention continues with what comes later hidden and with sliding windows, not with other "
+             "masks or "
+             "numbers for each pair of positions");
     }
   }
   plan.continued = dimension;

@@ -95,9 +95,22 @@ at::Tensor evaluate_at(const Graph& graph, const Value& value, int64_t batch) {
   return probe.forward_all(zeros_of(graph, batch)).at(0);
 }
 
+/// How many keys the last query sees, where it sees fewer than all and where `open` is true at so many keys up to each
+/// query's own and nowhere else; 0 for another matrix.
+int64_t window_of(const at::Tensor& open, const at::Tensor& later) {
+  const int64_t size = open.size(0), seen = size > 0 ? open[size - 1].sum().item<int64_t>() : 0;
+  if (seen == 0 || seen == size) return 0;
+  return open.equal(later.logical_not().triu(1 - seen)) ? seen : 0;
+}
+
 Triangle triangle_of(const at::Tensor& mask) {
   Triangle found{.size = mask.size(0)};
-  const at::Tensor later = torch::ones(mask.sizes(), torch::kBool).triu(1);
+  at::Tensor later = torch::ones(mask.sizes(), torch::kBool).triu(1);
+  const bool truth = mask.scalar_type() == at::kBool;
+  for (const at::Tensor& open : {truth ? mask : mask != 0, truth ? mask.logical_not() : mask == 0}) {
+    if (found.window == 0) found.window = window_of(open, later);
+  }
+  if (found.window > 0) later = later | torch::ones(mask.sizes(), torch::kBool).tril(-found.window);
   if (mask.scalar_type() == at::kBool) {
     found.hides = mask.equal(later);
     found.shows = mask.logical_not().equal(later);

@@ -17,9 +17,10 @@ namespace ulp::lowering {
 /// numbers of no meaning.
 inline constexpr double kHiddenScore = -1e7;
 
-/// How a mask [queries, keys] treats later keys (key > query) beside the others.
+/// How a mask [queries, keys] treats later keys (key > query), and those before a window, beside the others.
 struct Triangle {
   int64_t size = 0;
+  int64_t window = 0;  ///< above 0: keys before the last so many up to the query's own count as later ones
   bool hides = false;  ///< truth at later keys and nowhere else
   bool shows = false;  ///< truth everywhere else
   bool keeps = false;  ///< as a factor: 1 where `shows` is true, 0 at later keys

@@ -5,6 +5,7 @@
 #include "ulp/lower/attention.h"
 #include "ulp/lower/binary_graph.h"
 #include "ulp/lower/pointwise.h"
+#include "ulp/lower/windowed_attention.h"
 
 namespace ulp::lowering {
 
@@ -32,7 +33,7 @@ bool takes_quantize(const Group& group) {
   const Node& node = *group.root;
   if (!group.inner.empty()) return true;
   // The heads joined again; by itself the result is a view.
-  if (node.is("aten::scaled_dot_product_attention")) return group.last != &node;
+  if (is_attention(node)) return group.last != &node;
   return takes_quantize(node) || (is_pointwise(node) && !graph::is_clamp(node));
 }
 

@@ -14,9 +14,10 @@ namespace ulp {
 namespace lowering {
 namespace {
 
-runtime::Plan lower_plain(graph::Graph& graph, const LowerOptions& options, graph::PassReport& lines) {
+runtime::Plan lower_plain(graph::Graph& graph, const LowerOptions& options, graph::PassReport& lines,
+                          KnownWindows& windows) {
   lines = {.pass = "lower", .changes = {}, .near_misses = {}};
-  prepare_graph(graph, lines.parts);
+  prepare_graph(graph, lines.parts, windows);
   Lowered lowered = lower_prepared(graph, options, lines);
   if (!lowered.refusals.empty()) fail_with(lowered.refusals);
   return std::move(lowered.plan);
@@ -26,9 +27,10 @@ runtime::Plan lower_graph(graph::Graph& graph, const LowerOptions& options, grap
   graph::PassReport unread;
   graph::PassReport& lines = report ? *report : unread;
   if (!options.continued.empty()) mark_positions(graph, options.continued);
-  if (graph.free.empty()) return lower_plain(graph, options, lines);
+  KnownWindows windows;  // the largest sizes come first
+  if (graph.free.empty()) return lower_plain(graph, options, lines, windows);
   runtime::Plan plan =
-      lower_free(graph, [&](graph::Graph& fixed) { return lower_plain(fixed, options, lines); });
+      lower_free(graph, [&](graph::Graph& fixed) { return lower_plain(fixed, options, lines, windows); });
   if (!options.continued.empty()) keep_keys(plan, options.continued);
   plan.verify();
   if (!options.continued.empty()) check_continued(plan);

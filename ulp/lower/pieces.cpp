@@ -227,7 +227,8 @@ PiecewiseModel lower_in_pieces(graph::GraphModule& model, const LowerOptions& op
   const lowering::KeptModes kept(model);
   const std::shared_ptr<graph::Graph> graph = model.graph().clone();
   std::vector<graph::PassReport> unread;
-  lowering::prepare_graph(*graph, unread);
+  lowering::KnownWindows windows;
+  lowering::prepare_graph(*graph, unread, windows);
   const lowering::Cutter cutter(*graph, options);
   auto state = std::make_unique<PiecewiseModel::State>();
   state->whole = std::make_shared<graph::GraphModule>(graph);

@@ -9,6 +9,7 @@
 #include "ulp/lower/match.h"
 #include "ulp/lower/products_of_heads.h"
 #include "ulp/lower/shapes.h"
+#include "ulp/lower/shared_heads.h"
 #include "ulp/lower/spell_out.h"
 #include "ulp/lower/spell_out_images.h"
 #include "ulp/lower/spell_out_index.h"
@@ -67,7 +68,7 @@ void bring_batch_first(Graph& graph) {
 
 }  // namespace
 
-void prepare_graph(Graph& graph, std::vector<graph::PassReport>& reports) {
+void prepare_graph(Graph& graph, std::vector<graph::PassReport>& reports, KnownWindows& windows) {
   for (const auto pass : {graph::fold_masks, graph::canonicalize, graph::strip_training,
                           graph::fold_batch_norm, fuse_token_mean}) {
     reports.push_back(pass(graph));
@@ -88,7 +89,7 @@ void prepare_graph(Graph& graph, std::vector<graph::PassReport>& reports) {
   fold_constants(graph);       // what it made of stored tensors
   products_over_heads(graph);  // also those of baddbmm, which decompose wrote
   complete_shapes(graph);
-  reports.push_back(fuse_written_attention(graph));
+  reports.push_back(fuse_written_attention(graph, windows));
   spell_out(graph);
   spell_out_index(graph);
   graph.remove_dead(true);
@@ -96,6 +97,7 @@ void prepare_graph(Graph& graph, std::vector<graph::PassReport>& reports) {
   remove_identities(graph);
   bring_batch_first(graph);
   reports.push_back(write_out_attention(graph));
+  reports.push_back(share_heads(graph));
   graph.remove_dead(true);
   complete_shapes(graph);
 }

@@ -35,24 +35,45 @@ class Follower {
         if (one.number < std::numeric_limits<float>::lowest()) one.number = kNone;
       }
     }
-    made_.scale = became_[kOpen].factor;
-    if (!std::isfinite(made_.scale) || became_[kOpen].number != 0) return std::nullopt;
+    if (!scale_scores()) return std::nullopt;
     made_.causal = made_.later >= 0;
     const bool masked = made_.causal || !made_.keys.empty() || made_.values != nullptr;
-    if (masked && !(made_.scale > 0)) return std::nullopt;
+    if (masked && !(became_[kOpen].factor > 0)) return std::nullopt;
     if (made_.causal && !hides(kLater)) return std::nullopt;
     if (made_.values != nullptr) {
       // Where a sample hides all earlier keys, later ones must still have no weight.
+      if (made_.window > 0) return std::nullopt;  // the step has no mask beside a window
       const bool apart = !made_.causal || became_[kLater].number == kNone;
       made_.blind = hidden_rows_;  // a row of -infinity hides all keys, or all earlier ones
       return made_.keys.empty() && apart ? std::optional(made_) : std::nullopt;
     }
+    if (made_.window > 0 && !made_.keys.empty()) return std::nullopt;
     const bool found = made_.keys.empty() || (made_.causal ? hide_both() : hide_keys());
     return found ? std::optional(made_) : std::nullopt;
   }
 
  private:
+  /// The step's scale and cap: scores became outer * tanh(inner * score), or factor * score.
+  bool scale_scores() {
+    const Became& open = became_[kOpen];
+    made_.scale = capped_ ? inner_ * open.factor : open.factor;
+    if (capped_) made_.softcap = open.factor;
+    const bool cap_fits = !capped_ || (static_cast<float>(open.factor) > 0 && std::isfinite(inner_));
+    return cap_fits && std::isfinite(made_.scale) && open.number == 0;
+  }
+
+  /// A soft cap of scores that nothing has hidden yet: tanh would leave a number of what is hidden.
+  bool take_cap() {
+    const bool plain = made_.later < 0 && made_.keys.empty() && made_.values == nullptr;
+    if (capped_ || !plain || became_[kOpen].number != 0) return false;
+    capped_ = true;
+    inner_ = became_[kOpen].factor;
+    for (Became& one : became_) one.factor = 1;
+    return true;
+  }
+
   bool take(const ScoreChange& change) {
+    if (change.kind == ScoreChange::Kind::cap) return take_cap();
     if (change.kind == ScoreChange::Kind::add_values) {
       if (made_.values != nullptr) return false;
       made_.values = change.values;
@@ -87,8 +108,9 @@ class Follower {
   bool take_where(const PickedScores& where) {
     if (made_.values != nullptr && !where.keys.empty()) return false;
     if (where.later >= 0) {
-      if (made_.later >= 0 && made_.later != where.later) return false;
+      if (made_.later >= 0 && (made_.later != where.later || made_.window != where.window)) return false;
       made_.later = where.later;
+      made_.window = where.window;
     }
     if (where.keys.empty() || where.keys == made_.keys) return true;
     if (!made_.keys.empty()) return false;
@@ -127,6 +149,8 @@ class Follower {
   }
 
   BlindQueries hidden_rows_;
+  bool capped_ = false;
+  double inner_ = 1;  ///< the factor of scores in a soft cap
   std::array<Became, kClasses> became_;
   StepMasks made_;
 };

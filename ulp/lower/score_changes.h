@@ -13,6 +13,7 @@ namespace ulp::lowering {
 struct ScoreChange {
   enum class Kind : uint8_t {
     scale,      ///< times `number`
+    cap,        ///< tanh
     fill,       ///< `number` at some scores
     add,        ///< `number` more at some scores
     add_values  ///< a row of keys for each sample is added
@@ -28,7 +29,9 @@ struct ScoreChange {
 struct StepMasks {
   double scale = 1;
   bool causal = false;
-  int64_t later = -1;            ///< queries and keys of a causal mask
+  int64_t later = -1;  ///< queries and keys of a causal mask
+  int64_t window = 0;  ///< of a causal mask: as Triangle has it
+  double softcap = 0;  ///< above 0: scores become softcap * tanh(scale * score / softcap) before the mask
   std::vector<HiddenKeys> keys;  ///< which get `key_number`
   double key_number = 0;
   graph::Value* values = nullptr;  ///< a row of keys that is added

@@ -52,6 +52,8 @@ int64_t rank_inside(const Node& node, int64_t rank) {
 std::optional<PickedScores> all_of_both(std::optional<PickedScores> a, const std::optional<PickedScores>& b) {
   if (!a || !b || (a->later >= 0 && b->later >= 0 && a->later != b->later)) return std::nullopt;
   a->later = std::max(a->later, b->later);
+  a->window =
+      a->window > 0 && b->window > 0 ? std::min(a->window, b->window) : std::max(a->window, b->window);
   for (const HiddenKeys& keys : b->keys) {
     if (std::ranges::count(a->keys, keys) == 0) a->keys.push_back(keys);
   }
@@ -75,7 +77,7 @@ std::optional<PickedScores> ScoreMasks::both(const Node& node, Part part, int64_
 
 std::optional<PickedScores> ScoreMasks::where_true(const Argument& mask, int64_t rank) {
   if (const std::optional<Triangle> triangle = fixed_.triangle(mask)) {
-    return triangle->hides ? std::optional(PickedScores{triangle->size, {}}) : std::nullopt;
+    return triangle->hides ? std::optional(PickedScores{triangle->size, {}, triangle->window}) : std::nullopt;
   }
   if (!has_type(mask, at::kBool)) return std::nullopt;
   if (auto row = picked_row(mask, HiddenKeys::Where::is_true, rank)) return row;
@@ -91,7 +93,7 @@ std::optional<PickedScores> ScoreMasks::where_true(const Argument& mask, int64_t
 
 std::optional<PickedScores> ScoreMasks::where_false(const Argument& mask, int64_t rank) {
   if (const std::optional<Triangle> triangle = fixed_.triangle(mask)) {
-    return triangle->shows ? std::optional(PickedScores{triangle->size, {}}) : std::nullopt;
+    return triangle->shows ? std::optional(PickedScores{triangle->size, {}, triangle->window}) : std::nullopt;
   }
   if (!has_type(mask, at::kBool)) return std::nullopt;
   if (auto row = picked_row(mask, HiddenKeys::Where::is_false, rank)) return row;
@@ -110,7 +112,7 @@ std::optional<PickedScores> ScoreMasks::where_false(const Argument& mask, int64_
 std::optional<PickedScores> ScoreMasks::where_zero(const Argument& mask, int64_t rank) {
   if (has_type(mask, at::kBool)) return where_false(mask, rank);
   if (const std::optional<Triangle> triangle = fixed_.triangle(mask)) {
-    return triangle->keeps ? std::optional(PickedScores{triangle->size, {}}) : std::nullopt;
+    return triangle->keeps ? std::optional(PickedScores{triangle->size, {}, triangle->window}) : std::nullopt;
   }
   if (auto row = picked_row(mask, HiddenKeys::Where::is_zero, rank)) return row;
   const Node* node = maker_of(mask);
@@ -164,7 +166,7 @@ std::optional<AddedMask> ScoreMasks::added(const Argument& mask, double sign, in
   if (triangle) {
     const std::optional<double> number = sign < 0 ? triangle->takes : triangle->adds;
     if (!number) return std::nullopt;
-    return AddedMask{.numbers = {{{triangle->size, {}}, *number}}, .values = nullptr};
+    return AddedMask{.numbers = {{{triangle->size, {}, triangle->window}, *number}}, .values = nullptr};
   }
   if (!mask.is_value() || !mask.value->meta || !at::isFloatingType(mask.value->meta->dtype))
     return std::nullopt;

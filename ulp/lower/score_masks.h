@@ -21,6 +21,7 @@ struct HiddenKeys {
 struct PickedScores {
   int64_t later = -1;  ///< the size of the square of queries and keys; -1: not those of later keys
   std::vector<HiddenKeys> keys;
+  int64_t window = 0;  ///< those of keys before a window, too, as Triangle has it
 };
 
 /// A number that is added to scores.

@@ -17,6 +17,7 @@
 #include "ulp/lower/fixed_masks.h"
 #include "ulp/lower/match.h"
 #include "ulp/lower/score_changes.h"
+#include "ulp/lower/windowed_attention.h"
 #include "ulp/lower/writer.h"
 
 namespace ulp::lowering {
@@ -80,7 +81,8 @@ class Matcher {
     const std::optional<StepMasks> found = step_masks_of(changes_, runtime::BlindQueries::nan);
     if (!found || (!found->causal && rank_ == 3)) return std::nullopt;
     const bool masks_keys = !found->keys.empty() || found->values != nullptr;
-    if (zeroed_ >= 0 && (found->later != zeroed_ || masks_keys)) return std::nullopt;
+    const bool same = found->later == zeroed_ && found->window == zeroed_window_;
+    if (zeroed_ >= 0 && (!same || masks_keys)) return std::nullopt;
     scores_.masks = *found;
     return mask_fits() ? std::optional(scores_) : std::nullopt;
   }
@@ -109,8 +111,9 @@ class Matcher {
       const bool fills =
           node->is("aten::masked_fill") && mask && mask->hides && masks_.number(node->args[2]) == 0.0;
       if (!fills && !(node->is("aten::mul") && mask && mask->keeps)) return nullptr;
-      if (zeroed_ >= 0 && zeroed_ != mask->size) return nullptr;
+      if (zeroed_ >= 0 && (zeroed_ != mask->size || zeroed_window_ != mask->window)) return nullptr;
       zeroed_ = mask->size;
+      zeroed_window_ = mask->window;
       node = through_identities(node->args[0], *node);
     }
     return node;
@@ -128,7 +131,12 @@ class Matcher {
   /// The node behind one that scales or masks; null where it does neither.
   const Node* peel(const Node& node) {
     size_t next = 0;
-    if (node.args.size() < 2 || masks_.reads_state(node)) return nullptr;
+    if (masks_.reads_state(node)) return nullptr;
+    if (node.is("aten::tanh")) {
+      changes_.push_back({.kind = ScoreChange::Kind::cap});
+      return through_identities(node.args[0], node);
+    }
+    if (node.args.size() < 2) return nullptr;
     const bool known =
         scales(node, next) || fills(node) || chooses(node, next) || adds(node, next) || keeps(node, next);
     return known ? through_identities(node.args[next], node) : nullptr;
@@ -232,8 +240,10 @@ class Matcher {
     next = masks_.is_fixed(node.args[0]) ? 1 : 0;
     const std::optional<Triangle> mask = masks_.triangle(node.args[1 - next]);
     if (!mask || !mask->keeps) return false;
-    changes_.push_back(
-        {.kind = ScoreChange::Kind::scale, .number = 0, .where = {mask->size, {}}, .only_at = true});
+    changes_.push_back({.kind = ScoreChange::Kind::scale,
+                        .number = 0,
+                        .where = {mask->size, {}, mask->window},
+                        .only_at = true});
     return true;
   }
 
@@ -243,6 +253,7 @@ class Matcher {
   std::vector<ScoreChange> changes_;
   int64_t rank_ = 0;
   int64_t zeroed_ = -1;  ///< the size of the triangle in which weights are set to 0
+  int64_t zeroed_window_ = 0;
 };
 
 int64_t size_at(const Value* value, int64_t from_end) {
@@ -299,7 +310,8 @@ int64_t heads_of(const Value* rows) {
 }
 
 /// Attention of three dimensions as that of four, with its heads as dimension 1.
-void fuse_with_heads(Graph& graph, Node& product, std::vector<Argument> args, int64_t heads) {
+void fuse_with_heads(Graph& graph, Node& product, std::vector<Argument> args, int64_t heads,
+                     const WindowAndCap& more) {
   for (size_t i = 0; i < 3; ++i) {
     const auto& sizes = args[i].value->meta->sizes;
     args[i] = heads == 1
@@ -307,7 +319,8 @@ void fuse_with_heads(Graph& graph, Node& product, std::vector<Argument> args, in
                   : call_before(graph, "aten::view",
                                 {args[i], ints({-1, heads, sizes[1].offset, sizes[2].offset})}, product);
   }
-  Value* joined = call_before(graph, kAttention, std::move(args), product);
+  Value* joined = call_before(graph, kAttention, args, product);
+  make_attention(graph, *joined->producer, std::move(args), more);
   if (heads == 1) return graph.retarget(&product, "aten::squeeze.dim", {joined, literal(1)});
   graph.retarget(&product, "aten::flatten.using_ints", {joined, literal(0), literal(1)});
 }
@@ -334,6 +347,9 @@ bool fuse(Graph& graph, Node& product, const Scores& scores) {
   if (!scores.key_is_swapped) std::swap(keys[keys.size() - 1], keys[keys.size() - 2]);
   const bool fits = rows ? heads == 1 && keys == product.args[1].value->meta->sizes
                          : takes_masks(*scores.query.value, keys, *product.args[1].value);
+  const WindowAndCap more{masks.window, masks.softcap};
+  const bool special = masks.window > 0 || masks.softcap > 0;
+  if (special && !fits) return false;
   if (masked && (rows || masks.causal || masks.blind != runtime::BlindQueries::zeros) && !fits) return false;
   const Argument key = scores.key_is_swapped ? scores.key
                                              : call_before(graph, "aten::transpose.int",
@@ -348,9 +364,9 @@ bool fuse(Graph& graph, Node& product, const Scores& scores) {
                                 c10::IValue(masks.causal && !made),
                                 c10::IValue(masks.scale)};
   if (rows) {
-    fuse_with_heads(graph, product, std::move(args), heads);
+    fuse_with_heads(graph, product, std::move(args), heads, more);
   } else {
-    graph.retarget(&product, kAttention, std::move(args));
+    make_attention(graph, product, std::move(args), more);
   }
   return true;
 }
@@ -377,12 +393,20 @@ std::optional<StepMasks> masks_of(ScoreMasks& masks, const Node& attention) {
   return step_masks_of(changes, runtime::BlindQueries::zeros);
 }
 
+/// The window of a mask, or of the mask that the node has in longer texts.
+void take_window(KnownWindows& windows, const Node& node, StepMasks& found) {
+  if (found.window > 0) windows[node.name()] = found.window;
+  const auto known = windows.find(node.name());
+  const bool plain = found.causal && found.keys.empty() && found.values == nullptr;
+  if (plain && known != windows.end() && known->second >= found.later) found.window = known->second;
+}
+
 /// A mask of an attention node that hides what comes later becomes is_causal, one that hides keys of a sample
 /// numbers that are added, and one of zeros none.
-void name_masks(Graph& graph, FixedMasks& fixed, Node& attention) {
+void name_masks(Graph& graph, FixedMasks& fixed, Node& attention, KnownWindows& windows) {
   if (!attention.arg("attn_mask").is_value() || has_attention_step(attention)) return;
   ScoreMasks masks(fixed);
-  const std::optional<StepMasks> found = masks_of(masks, attention);
+  std::optional<StepMasks> found = masks_of(masks, attention);
   const Value *query = attention.arg("query").value, *key = attention.arg("key").value;
   if (!found || !query->meta || !key->meta || query->meta->sizes.size() < 3) return;
   const auto size_of = [](const Value* value) { return size_at(value, 2); };
@@ -397,8 +421,15 @@ void name_masks(Graph& graph, FixedMasks& fixed, Node& attention) {
     attention.arg("attn_mask") = added_mask(graph, *found, size_of(query), attention);
     return;
   }
+  take_window(windows, attention, *found);
+  const Argument mask = attention.arg("attn_mask");
   attention.arg("attn_mask") = none();
+  if (found->window > 0 && !has_attention_step(attention)) {
+    attention.arg("attn_mask") = mask;
+    return;
+  }
   attention.arg("is_causal") = c10::IValue(found->causal);  // a mask of zeros hides nothing
+  if (found->window > 0) make_attention(graph, attention, attention.args, {found->window, 0});
 }
 
 /// Causal attention of three dimensions gets a dimension of heads.
@@ -408,7 +439,7 @@ void give_heads(Graph& graph, Node& attention) {
   for (size_t i = 0; i < 3; ++i) {
     if (heads == 0 || heads_of(attention.args[i].value) != heads) return;
   }
-  fuse_with_heads(graph, attention, attention.args, heads);
+  fuse_with_heads(graph, attention, attention.args, heads, window_and_cap(attention));
 }
 
 Argument constant(Graph& graph, const std::string& wish, const at::Tensor& tensor) {
@@ -477,17 +508,18 @@ std::vector<Node*> calls(const Graph& graph) {
 
 }  // namespace
 
-graph::PassReport fuse_written_attention(Graph& graph) {
+graph::PassReport fuse_written_attention(Graph& graph, KnownWindows& windows) {
   graph::PassReport report{.pass = "fuse_written_attention", .changes = {}, .near_misses = {}};
   FixedMasks masks(graph);
   for (Node* node : calls(graph)) {
-    const std::optional<Scores> scores = Matcher(masks).match(*node);
+    std::optional<Scores> scores = Matcher(masks).match(*node);
+    if (scores) take_window(windows, *node, scores->masks);
     if (scores && fuse(graph, *node, *scores)) {
       report.changes.push_back(node->name() +
                                ": softmax and two products -> aten::scaled_dot_product_attention");
     }
-    if (!node->is(kAttention)) continue;
-    name_masks(graph, masks, *node);
+    if (!is_attention(*node)) continue;
+    name_masks(graph, masks, *node, windows);
     give_heads(graph, *node);
   }
   return report;

@@ -246,6 +246,11 @@ Context::State& Context::state() const {
   return *state_;
 }
 
+size_t Context::kept_bytes() const {
+  const OneCall use = only_call(state().busy, "runtime.Context.kept_bytes");
+  return state().kept_item * static_cast<size_t>(state().kept_batch);
+}
+
 size_t Context::arena_bytes() const {
   const OneCall use = only_call(state().busy, "runtime.Engine.arena_bytes");
   return state().block.bytes();
