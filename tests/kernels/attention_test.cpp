@@ -80,6 +80,7 @@ TEST(Attention, IsWithinRoundingOfFloat64) {
                                  {{1, 8, 30, 70, 0.3F, true, 40, 0, 0, 21}, 2, false},
                                  {{4, 8, 5, 20, 0.3F, true, 15, 0, 2, 1}, 1, false},
                                  {{1, 8, 5, 20, 0.3F, true, 15, 0, 0, 99}, 1, false},
+                                 {{1, 8, 9, 3, 0.3F, true, 2, 0, 0, 4}, 1, false},
                                  {{6, 16, 40, 40, 0.3F, true, 0, 0, 2}, 2, true},
                                  {{2, 16, 40, 40, 0.3F, true, 0, 0, 1, 0, 1.5F}, 2, true},
                                  {{4, 10, 1, 300, 0.4F, true, 299, 0, 2, 60, 3}, 1, false}};
@@ -232,6 +233,7 @@ TEST(Attention, OfCodesIsWithinTheRoundingOfItsSoftmaxAndTheSameEverywhere) {
                                  {{2, 6, 31, 300, 0.4F, false}, 1, false},
                                  {{1, 8, 5, 520, 0.2F, true, 515}, 1, false},
                                  {{1, 8, 5, 520, 0.2F, true, 515, 0, 0, 300}, 1, false},
+                                 {{1, 8, 3, 3, 0.3F, true, 9, 0, 0, 4}, 1, false},
                                  {{2, 32, 50, 50, 0.25F, true, 0, 0, 1, 7}, 1, false},
                                  {{4, 8, 30, 70, 0.3F, true, 40, 0, 2, 21}, 2, false},
                                  {{1, 8, 5, 20, 0.3F, true, 15, 0, 0, 1}, 1, false},

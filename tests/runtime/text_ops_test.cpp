@@ -63,6 +63,15 @@ TEST(TextOps, EachOpMatchesPlainLoops) {
     b.output(b.text({.op = Op::attention, .inputs = {x, k, k}, .attributes = AttentionAttributes{4, 0.1F}}));
     b.output(b.text(
         {.op = Op::attention, .inputs = {x, x, x}, .attributes = AttentionAttributes{2, 0.05F, true}}));
+    const int32_t shared = b.input({kBatch, 6, 12});
+    b.output(b.text(
+        {.op = Op::attention,
+         .inputs = {x, shared, shared},
+         .attributes = AttentionAttributes{.heads = 4, .scale = 0.1F, .causal = true, .kv_heads = 2}}));
+    b.output(b.text({.op = Op::attention,
+                     .inputs = {x, x, x},
+                     .attributes = AttentionAttributes{
+                         .heads = 3, .scale = 0.3F, .causal = true, .window = 2, .softcap = 0.5F}}));
     for (const bool per_tensor : {false, true}) {
       b.output(b.text({.op = Op::dynamic_linear,
                        .inputs = {x, r},
@@ -453,6 +462,14 @@ std::vector<BadStep> bad_rows_and_attention() {
            "expected heads >= 1, got 0"},
           {"scale", Op::attention, [=](Plan&, Step& s) { s.get<AttentionAttributes>().scale = kNan; },
            "expected scale in ["},
+          {"shared heads", Op::attention, [](Plan&, Step& s) { s.get<AttentionAttributes>().kv_heads = 5; },
+           "expected kv_heads that divide the "},
+          {"heads of keys", Op::attention, [](Plan&, Step& s) { s.get<AttentionAttributes>().kv_heads = 1; },
+           "v [N, keys, kv_heads * depth]"},
+          {"window", Op::attention, [](Plan&, Step& s) { s.get<AttentionAttributes>().window = 2; },
+           "expected causal attention without a mask where queries have a window"},
+          {"soft cap", Op::attention, [=](Plan&, Step& s) { s.get<AttentionAttributes>().softcap = -1; },
+           "expected softcap in ["},
           {"mask", Op::attention, [](Plan&, Step& s) { s.inputs[3] = s.inputs[0]; }, "expected a mask"},
           {"keys", Op::attention, [](Plan&, Step& s) { s.inputs[1] = s.inputs[3]; }, "at least 3 dimensions"},
           {"index", Op::select, [](Plan&, Step& s) { s.get<SelectAttributes>().begin = 6; },

@@ -135,6 +135,13 @@ TEST(StepWork, OfCausalAttentionLeavesOutWhatIsHidden) {
     EXPECT_EQ(work.operations, 2 * (2 * 2 * keys * 8)) << causal;
     EXPECT_EQ(work.tensor_bytes, 4.0 * 2 * (6 * 8 + 6 * 8)) << "q, k and v are one tensor";
   }
+  Builder b(Numbers::f32);
+  const int32_t x = b.input({kBatch, 6, 8});
+  b.output(b.text({.op = Op::attention,
+                   .inputs = {x, x, x},
+                   .attributes = AttentionAttributes{.heads = 2, .causal = true, .window = 2}}));
+  const double keys = 1 + 2 + 2 + 2 + 2 + 2;
+  EXPECT_DOUBLE_EQ(work_of_op(b.plan, 2, "attention").operations, 2 * (2 * 2 * keys * 8));
 }
 
 TEST(StepWork, OfARecurrentLayerMultipliesAllWeightsAtEachStep) {
