@@ -30,6 +30,8 @@ SHARED = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hid
           "num_key_value_heads": 2, "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 32, "rope_theta": 500.0}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 100.0}
+LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0, 1.5, 2.0], "long_factor": [2.0, 3.0, 4.0]}
 GEMMA = {"head_dim": 16, "query_pre_attn_scalar": 24}
 
 
@@ -55,6 +57,22 @@ def variants():
             "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
             "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}}
     yield "phi 3", "Phi3Config", {"sliding_window": 9}
+    yield "llama, yarn", "LlamaConfig", {"rope_parameters": YARN}
+    yield "qwen2, yarn, betas", "Qwen2Config", {"rope_parameters": {
+        **YARN, "beta_fast": 6.0, "beta_slow": 0.5, "truncate": False, "attention_factor": 1.2}}
+    yield "qwen3, yarn, mscale", "Qwen3Config", {"head_dim": 16, "rope_parameters": {**YARN, "mscale": 0.7, "mscale_all_dim": 1.5}}
+    yield "phi 4 mini", "Phi3Config", {"tie_word_embeddings": True, "original_max_position_embeddings": 32,
+                                       "rope_parameters": {**LONGROPE, "partial_rotary_factor": 0.75}}
+    yield "phi 3, attention_factor", "Phi3Config", {"original_max_position_embeddings": 32, "rope_parameters": {
+        **LONGROPE, "short_factor": [1.0, 1.5, 2.0, 2.0], "long_factor": [1.0] * 4, "attention_factor": 1.1}}
+    yield "llama, longrope", "LlamaConfig", {"rope_parameters": {
+        **LONGROPE, "short_factor": [1.0, 1.5, 2.0, 2.0], "long_factor": [1.0] * 4, "factor": 2.0,
+        "original_max_position_embeddings": 32}}
+    yield "phi 3, partial", "Phi3Config", {"rope_parameters": {
+        "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}
+    yield "stablelm", "StableLmConfig", {}
+    yield "stablelm, biases, half", "StableLmConfig", {"use_qkv_bias": True, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}
 
 
 def made(config):
@@ -80,6 +98,8 @@ def older(folder):
         rope = rope["full_attention"]
     elif rope:
         config["rope_theta"] = rope.pop("rope_theta")
+    if rope and "partial_rotary_factor" in rope:
+        config["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
     config["rope_scaling"] = rope if rope and rope.get("rope_type") != "default" else None
     path.write_text(json.dumps(config))
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -16,6 +17,7 @@ namespace {
 
 using models::DecoderConfig;
 using models::LayerAttention;
+using models::RotaryConfig;
 using models::RotaryScaling;
 using nlohmann::json;
 
@@ -87,6 +89,57 @@ TEST(PublishedDecoder, TheFirstLengthIsThatOfTheFileOnlyWithoutKinds) {
   EXPECT_EQ(length("llama", "rope_scaling", kLlama3), 32);
   EXPECT_EQ(length("gemma3_text", "rope_scaling", kLlama3), 64);
   EXPECT_EQ(length("gemma3_text", "rope_parameters", {{"full_attention", kLlama3}}), 64);
+}
+
+/// What transformers' yarn reads of the settings, and what it makes of those that are missing.
+TEST(PublishedDecoder, YarnHasTheFactorsOfTheFile) {
+  json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 16}};
+  RotaryConfig rotary = read_decoder("qwen2", {{"rope_scaling", yarn}}).rotary;
+  EXPECT_EQ(rotary.scaling, RotaryScaling::yarn);
+  EXPECT_EQ(rotary.factor, 4);
+  EXPECT_EQ(rotary.original_length, 16);
+  EXPECT_EQ(rotary.attention_factor, 0);
+  EXPECT_EQ(rotary.beta_fast, 32);
+  yarn.update(
+      {{"beta_fast", 8}, {"beta_slow", 2}, {"truncate", false}, {"mscale", 0.5}, {"mscale_all_dim", 2.0}});
+  rotary =
+      read_decoder("llama", {{"rope_parameters", yarn}, {"original_max_position_embeddings", 32}}).rotary;
+  EXPECT_EQ(rotary.original_length, 32);  // that beside the parameters counts
+  EXPECT_EQ(rotary.beta_fast, 8);
+  EXPECT_EQ(rotary.beta_slow, 2);
+  EXPECT_FALSE(rotary.truncate);
+  EXPECT_DOUBLE_EQ(rotary.attention_factor, (0.05 * std::log(4.0) + 1) / (0.2 * std::log(4.0) + 1));
+  yarn["factor"] = nullptr;
+  EXPECT_EQ(read_decoder("llama", {{"rope_scaling", yarn}}).rotary.factor, 4);  // 64 positions of 16
+}
+
+TEST(PublishedDecoder, LongropeEndsWhereOtherFactorsBegin) {
+  json scaling = {{"type", "longrope"}, {"short_factor", {1, 2.5, 3}}, {"long_factor", {4, 5, 6}}};
+  const json phi = {
+      {"rope_scaling", scaling}, {"partial_rotary_factor", 0.75}, {"original_max_position_embeddings", 16}};
+  const DecoderConfig config = read_decoder("phi3", phi);
+  EXPECT_EQ(config.rotary.scaling, RotaryScaling::longrope);
+  EXPECT_EQ(config.rotary.divisors, (std::vector<double>{1, 2.5, 3}));
+  EXPECT_EQ(config.rotary.factor, 4);
+  EXPECT_EQ(config.rotary_size, 6);
+  EXPECT_EQ(config.max_length, 16);
+  scaling["type"] = "su";
+  EXPECT_EQ(read_decoder("phi3", {{"rope_scaling", scaling}, {"partial_rotary_factor", 0.75}})
+                .rotary.original_length,
+            4096);
+  EXPECT_SAYS(said_of("phi3", {{"rope_scaling", kLinear}}), "\"longrope\"");
+  EXPECT_SAYS(said_of("phi3", {{"partial_rotary_factor", 0.4}}), "an even part of the 8 numbers of a head");
+  EXPECT_SAYS(said_of("phi3", {{"partial_rotary_factor", 1.5}}), "an even part");
+}
+
+TEST(PublishedDecoder, StableLmHasLayerNormsAndTurnsAQuarterOfAHead) {
+  const DecoderConfig config = read_decoder("stablelm", {{"use_qkv_bias", true}, {"layer_norm_eps", 1e-3}});
+  EXPECT_TRUE(config.layer_norms && config.qkv_bias && !config.output_bias);
+  EXPECT_EQ(config.norm_eps, 1e-3);
+  EXPECT_EQ(config.rotary_size, 2);
+  EXPECT_EQ(read_decoder("stablelm", {{"rope_parameters", {{"partial_rotary_factor", 0.5}}}}).rotary_size, 4);
+  EXPECT_SAYS(said_of("stablelm", {{"use_parallel_residual", true}}), "expected use_parallel_residual false");
+  EXPECT_SAYS(said_of("stablelm", {{"qk_layernorm", true}}), "expected qk_layernorm false");
 }
 
 TEST(PublishedDecoder, AMistralThatListsItsLayersHasThem) {

@@ -52,6 +52,11 @@ class DecoderReference {
   }
 
   at::Tensor norm(const std::string& layer, const at::Tensor& x) const {
+    if (config_.layer_norms) {
+      const at::Tensor apart = x - x.mean(-1, true);
+      const at::Tensor spread = (apart * apart).mean(-1, true) + config_.norm_eps;
+      return apart / spread.sqrt() * w(layer + ".weight") + w(layer + ".bias");
+    }
     const at::Tensor size = (x * x).mean(-1, true) + config_.norm_eps;
     return x / size.sqrt() * (w(layer + ".weight") + (config_.unit_offset_norms ? 1 : 0));
   }
@@ -85,11 +90,41 @@ class DecoderReference {
     return linear(layer + "down_proj", gate * parts[1], config_.mlp_bias);
   }
 
+  int64_t rotary_size() const { return config_.rotary_size > 0 ? config_.rotary_size : config_.head_size; }
+
+  /// What yarn leaves of a frequency: the pairs beta_fast and beta_slow are where theta^(2i / d) is L / (2 pi beta).
+  double yarn_share(const RotaryConfig& rotary, int64_t pair) const {
+    const auto place = [&](double turns) {
+      const auto length = static_cast<double>(rotary.original_length);
+      return static_cast<double>(rotary_size()) / 2 * std::log(length / (2 * std::numbers::pi * turns)) /
+             std::log(rotary.theta);
+    };
+    double low = place(rotary.beta_fast), high = place(rotary.beta_slow);
+    if (rotary.truncate) {
+      low = std::floor(low);
+      high = std::ceil(high);
+    }
+    low = std::max(low, 0.0);
+    high = std::min(high, static_cast<double>(rotary_size()) - 1);
+    const double ramp = std::clamp((static_cast<double>(pair) - low) / (high - low), 0.0, 1.0);
+    return (1 - ramp) + ramp / rotary.factor;
+  }
+
+  /// What cosines and sines are multiplied with.
+  static double stretch(const RotaryConfig& rotary) {
+    const bool scales = rotary.scaling == RotaryScaling::yarn || rotary.scaling == RotaryScaling::longrope;
+    if (!scales || rotary.attention_factor > 0) return scales ? rotary.attention_factor : 1;
+    const double length = static_cast<double>(rotary.original_length), grown = std::log(rotary.factor);
+    return rotary.scaling == RotaryScaling::yarn ? 1 + 0.1 * grown : std::sqrt(1 + grown / std::log(length));
+  }
+
   /// The angle of pair `i` at a position.
   double angle(const RotaryConfig& rotary, int64_t pair, int64_t position) const {
-    const auto pairs = static_cast<double>(config_.head_size) / 2;
+    const auto pairs = static_cast<double>(rotary_size()) / 2;
     double turn = std::pow(rotary.theta, -static_cast<double>(pair) / pairs);
     if (rotary.scaling == RotaryScaling::linear) turn /= rotary.factor;
+    if (rotary.scaling == RotaryScaling::yarn) turn *= yarn_share(rotary, pair);
+    if (rotary.scaling == RotaryScaling::longrope) turn /= rotary.divisors[static_cast<size_t>(pair)];
     if (rotary.scaling == RotaryScaling::llama3) {
       const double turns = static_cast<double>(rotary.original_length) * turn / (2 * std::numbers::pi);
       const double kept = std::clamp((turns - rotary.low_frequency_factor) /
@@ -100,15 +135,16 @@ class DecoderReference {
     return turn * static_cast<double>(position);
   }
 
-  /// A head (S, head_size): numbers i and i + head_size / 2 are a complex number, which turns.
+  /// A head (S, head_size): numbers i and i + d / 2 of the first d are a complex number, which turns.
   at::Tensor turned(const at::Tensor& x, const RotaryConfig& rotary) const {
-    const int64_t half = config_.head_size / 2;
-    at::Tensor made = torch::empty_like(x);
+    const int64_t half = rotary_size() / 2;
+    const double grown = stretch(rotary);
+    at::Tensor made = x.clone();
     const auto from = x.accessor<double, 2>();
     auto to = made.accessor<double, 2>();
     for (int64_t s = 0; s < x.size(0); ++s) {
       for (int64_t i = 0; i < half; ++i) {
-        const double c = std::cos(angle(rotary, i, s)), n = std::sin(angle(rotary, i, s));
+        const double c = grown * std::cos(angle(rotary, i, s)), n = grown * std::sin(angle(rotary, i, s));
         to[s][i] = from[s][i] * c - from[s][i + half] * n;
         to[s][i + half] = from[s][i] * n + from[s][i + half] * c;
       }
@@ -181,6 +217,35 @@ const std::vector<DecoderCase> kDecoderCases = {
        c.rotary = {.theta = 500, .scaling = RotaryScaling::llama3, .factor = 8, .original_length = 40};
      }},
     {"linear", [](DecoderConfig& c) { c.rotary = {.scaling = RotaryScaling::linear, .factor = 4}; }},
+    {"yarn",
+     [](DecoderConfig& c) {
+       c.head_size = 16;
+       c.rotary = {
+           .theta = 100, .scaling = RotaryScaling::yarn, .factor = 4, .original_length = 64, .beta_fast = 8};
+     }},
+    {"yarn_of_parts",
+     [](DecoderConfig& c) {
+       c.head_size = 12;
+       c.rotary_size = 8;
+       c.rotary = {
+           .theta = 50, .scaling = RotaryScaling::yarn, .factor = 3, .original_length = 40, .beta_fast = 5};
+       c.rotary.truncate = false;
+       c.rotary.attention_factor = 1.3;
+     }},
+    {"phi4",
+     [](DecoderConfig& c) {
+       c.fused_projections = c.tied_embeddings = true;
+       c.head_size = 8;
+       c.rotary_size = 6;
+       c.rotary = {.scaling = RotaryScaling::longrope, .factor = 32, .original_length = 24};
+       c.rotary.divisors = {1, 1.5, 3};
+     }},
+    {"stablelm",
+     [](DecoderConfig& c) {
+       c.layer_norms = c.qkv_bias = true;
+       c.head_size = 8;
+       c.rotary_size = 2;
+     }},
     {"biases", [](DecoderConfig& c) { c.qkv_bias = c.output_bias = c.mlp_bias = true; }},
     {"qwen2",
      [](DecoderConfig& c) {
@@ -277,6 +342,19 @@ TEST(Decoder, ImpossibleConfigurationsAreRefusedByField) {
   refused([](auto& c) { c.attention_softcap = std::nan(""); }, "attention_softcap");
   refused([](auto& c) { c.attention_dropout = 1; }, "attention_dropout");
   refused([](auto& c) { c.rotary.theta = 0; }, "rotary theta above 0");
+  refused([](auto& c) { c.rotary_size = 3; }, "an even rotary_size of 0 to 4 for 'qwen3', got 3");
+  refused([](auto& c) { c.rotary_size = 6; }, "an even rotary_size of 0 to 4 for 'qwen3', got 6");
+  refused([](auto& c) { c.layer_norms = c.unit_offset_norms = true; }, "got both");
+  refused([](auto& c) { c.rotary = {.scaling = RotaryScaling::yarn, .beta_fast = 0}; },
+          "rotary beta_fast above 0");
+  refused([](auto& c) { c.rotary = {.scaling = RotaryScaling::longrope}; },
+          "divisors of the 2 pairs of 'qwen3', got 0");
+  refused(
+      [](auto& c) {
+        c.rotary = {.scaling = RotaryScaling::longrope, .original_length = 19};
+        c.rotary.divisors = {1, 2};
+      },
+      "max_length of at most the original_length of 'qwen3'");
   refused([](auto& c) { c.rotary = {.scaling = RotaryScaling::llama3, .high_frequency_factor = 1}; },
           "rotary high_frequency_factor above low_frequency_factor");
 }

@@ -36,7 +36,8 @@ constexpr std::array kFamilies = {
     Family{.name = "gemma", .positions = 8192, .gemma = true, .head_size = 256},
     Family{.name = "gemma2", .positions = 8192, .gemma = true, .head_size = 256},
     Family{.name = "gemma3_text", .positions = 131072, .gemma = true, .head_size = 256},
-    Family{.name = "phi3", .positions = 4096, .norm_eps = 1e-5, .one_kv_head_each = true}};
+    Family{.name = "phi3", .positions = 4096, .norm_eps = 1e-5, .one_kv_head_each = true},
+    Family{.name = "stablelm", .positions = 4096, .norm_eps = 1e-5}};
 
 const Family* family_of(const std::string& model_type) {
   const auto found = std::ranges::find(kFamilies, model_type, &Family::name);
@@ -86,31 +87,111 @@ GateActivation activation_of(const PretrainedSettings& settings, const Family& f
   return name == "gelu" ? GateActivation::gelu : GateActivation::gelu_tanh;
 }
 
+RotaryScaling scaling_named(const std::string& type) {
+  if (type == "linear") return RotaryScaling::linear;
+  if (type == "llama3") return RotaryScaling::llama3;
+  return type == "yarn" ? RotaryScaling::yarn : RotaryScaling::longrope;
+}
+
+/// Phi-3's files of before transformers 4.41 call longrope "su" or "yarn".
+std::string rope_type_of(const PretrainedSettings& own, const Family& family) {
+  const char* const key = own.has("rope_type") ? "rope_type" : "type";
+  const bool phi = family.name == std::string("phi3");
+  if (phi)
+    own.expect(key, {"default", "longrope", "su", "yarn"});
+  else
+    own.expect(key, {"default", "linear", "llama3", "dynamic", "yarn", "longrope"});
+  const std::string type = own.has(key) ? own[key].get<std::string>() : "default";
+  return phi && type != "default" ? "longrope" : type;
+}
+
+/// The length of the first training's texts. Phi-3 has one of its own beside that of the embeddings.
+int64_t original_length_of(const PretrainedSettings& around, const PretrainedSettings& own,
+                           const Family& family, int64_t positions) {
+  constexpr int64_t kPhi3Length = 4096;
+  int64_t length = positions;
+  own.size("original_max_position_embeddings", length, kMostPositions, 2);
+  if (family.name == std::string("phi3")) length = kPhi3Length;
+  around.size("original_max_position_embeddings", length, kMostPositions, 2);
+  return length;
+}
+
+void read_yarn(const PretrainedSettings& own, RotaryConfig& config) {
+  own.number("beta_fast", config.beta_fast);
+  own.number("beta_slow", config.beta_slow);
+  own.flag("truncate", config.truncate);
+  own.number("attention_factor", config.attention_factor);
+  if (config.attention_factor > 0 || !own.has("mscale") || !own.has("mscale_all_dim")) return;
+  const auto scaled = [&](const char* key) {
+    double scale = 1;
+    own.number(key, scale);
+    return config.factor <= 1 ? 1.0 : 0.1 * scale * std::log(config.factor) + 1;
+  };
+  config.attention_factor = scaled("mscale") / scaled("mscale_all_dim");
+}
+
+bool is_above_zero(const PretrainedSettings::Json& number) {
+  return number.is_number() && number.get<double>() > 0 && std::isfinite(number.get<double>());
+}
+
+/// A text is never longer than original_length, so that the divisors for longer ones are checked and not kept.
+void read_longrope(const PretrainedSettings& own, RotaryConfig& config) {
+  own.number("attention_factor", config.attention_factor);
+  own.require({"short_factor", "long_factor"});
+  for (const char* const key : {"short_factor", "long_factor"}) {
+    const auto& listed = own[key];
+    const bool numbers = listed.is_array() && std::all_of(listed.begin(), listed.end(), is_above_zero);
+    if (!numbers || listed.size() > static_cast<size_t>(PretrainedSettings::kLargestSize))
+      own.refuse("expected numbers above 0 as ", key);
+  }
+  config.divisors = own["short_factor"].get<std::vector<double>>();
+}
+
 /// `own` are the settings of the embeddings, `around` those that count where these leave some unsaid.
-RotaryConfig rotary_of(const PretrainedSettings& around, const PretrainedSettings& own, double theta,
-                       int64_t positions) {
+RotaryConfig rotary_of(const PretrainedSettings& around, const PretrainedSettings& own, const Family& family,
+                       double theta, int64_t positions) {
   RotaryConfig config{.theta = theta};
   own.number("rope_theta", config.theta);
-  const char* const key = own.has("rope_type") ? "rope_type" : "type";
-  own.expect(key, {"default", "linear", "llama3", "dynamic"});
-  own.expect("partial_rotary_factor", {1.0});
-  const std::string type = own.has(key) ? own[key].get<std::string>() : "default";
+  const std::string type = rope_type_of(own, family);
   if (type == "default" || type == "dynamic") return config;  // dynamic begins beyond the positions
-  own.require({"factor"});
+  config.scaling = scaling_named(type);
+  const bool by_lengths = type == "longrope" || (type == "yarn" && own.is_null("factor"));
+  if (!by_lengths) own.require({"factor"});
+  config.original_length = original_length_of(around, own, family, positions);
+  if (by_lengths)
+    config.factor = static_cast<double>(positions) / static_cast<double>(config.original_length);
   own.number("factor", config.factor);
-  config.scaling = type == "linear" ? RotaryScaling::linear : RotaryScaling::llama3;
-  if (type == "linear") return config;
+  if (type == "yarn") read_yarn(own, config);
+  if (type == "longrope") read_longrope(own, config);
+  if (type != "llama3") return config;
   own.require({"low_freq_factor", "high_freq_factor"});
   own.number("low_freq_factor", config.low_frequency_factor);
   own.number("high_freq_factor", config.high_frequency_factor);
-  config.original_length = positions;
-  for (const PretrainedSettings& part : {own, around})
-    part.size("original_max_position_embeddings", config.original_length, kMostPositions);
   return config;
 }
 
+/// "partial_rotary_factor", which transformers reads for these families alone and ignores or refuses elsewhere.
+void read_rotary_size(const PretrainedSettings& settings, const PretrainedSettings& own, const Family& family,
+                      DecoderConfig& config) {
+  const bool stablelm = family.name == std::string("stablelm");
+  if (!stablelm && family.name != std::string("phi3")) {
+    settings.expect("partial_rotary_factor", {1.0});
+    own.expect("partial_rotary_factor", {1.0});
+    return;
+  }
+  double factor = stablelm ? 0.25 : 1;
+  settings.number("partial_rotary_factor", factor);
+  own.number("partial_rotary_factor", factor);
+  const auto size = static_cast<int64_t>(static_cast<double>(config.head_size) * std::min(factor, 2.0));
+  if (factor > 1 || size < 2 || size % 2 != 0)
+    settings.refuse("expected a partial_rotary_factor that gives an even part of the ", config.head_size,
+                    " numbers of a head, got ", factor);
+  config.rotary_size = size;
+}
+
 /// Gemma 3: rope_parameters of each kind of layer, or rope_scaling of those with full attention.
-void read_rotary_of_kinds(const PretrainedSettings& settings, int64_t positions, DecoderConfig& config) {
+void read_rotary_of_kinds(const PretrainedSettings& settings, const Family& family, int64_t positions,
+                          DecoderConfig& config) {
   const PretrainedSettings none = settings.part("no such setting");
   const PretrainedSettings scaling = settings.part("rope_scaling"), own = settings.part("rope_parameters");
   if (!scaling.empty() && !own.empty())
@@ -122,23 +203,32 @@ void read_rotary_of_kinds(const PretrainedSettings& settings, int64_t positions,
       settings.refuse("expected a rope_type in rope_scaling for model_type \"", config.name, "\", got ", key);
   double theta = 1e6;
   settings.number("rope_theta", theta);
-  config.rotary = rotary_of(none, scaling.empty() ? own.part("full_attention") : scaling, theta, positions);
+  const PretrainedSettings full = scaling.empty() ? own.part("full_attention") : scaling;
+  config.rotary = rotary_of(none, full, family, theta, positions);
   theta = 10000;
   settings.number("rope_local_base_freq", theta);
-  config.sliding_rotary = rotary_of(none, own.part("sliding_attention"), theta, positions);
+  const PretrainedSettings sliding = own.part("sliding_attention");
+  config.sliding_rotary = rotary_of(none, sliding, family, theta, positions);
+  for (const PretrainedSettings& part : {full, sliding}) {
+    part.expect("partial_rotary_factor", {1.0});
+    part.expect("truncate", {true});  // transformers reads it beside the kinds of layers
+  }
 }
 
 void read_rotary(const PretrainedSettings& settings, const Family& family, DecoderConfig& config) {
   const int64_t positions = positions_of(settings, family);
-  settings.expect("partial_rotary_factor", {1.0});
-  if (family.name == std::string("gemma3_text")) return read_rotary_of_kinds(settings, positions, config);
+  if (family.name == std::string("gemma3_text")) {
+    settings.expect("partial_rotary_factor", {1.0});
+    return read_rotary_of_kinds(settings, family, positions, config);
+  }
   const PretrainedSettings scaling = settings.part("rope_scaling");
   const PretrainedSettings own = scaling.empty() ? settings.part("rope_parameters") : scaling;
   if (own.has("full_attention") || own.has("sliding_attention"))
     settings.refuse("expected one kind of rotary embeddings for model_type \"", family.name, '"');
   double theta = 10000;
   settings.number("rope_theta", theta);
-  config.rotary = config.sliding_rotary = rotary_of(settings, own, theta, positions);
+  read_rotary_size(settings, own, family, config);
+  config.rotary = config.sliding_rotary = rotary_of(settings, own, family, theta, positions);
 }
 
 /// The kinds of attention as the file lists them.
@@ -158,7 +248,7 @@ std::vector<LayerAttention> listed_layers(const PretrainedSettings& settings, co
 
 void read_windows(const PretrainedSettings& settings, const Family& family, DecoderConfig& config) {
   const std::string name = family.name;
-  if (name == "llama" || name == "gemma") return;
+  if (name == "llama" || name == "gemma" || name == "stablelm") return;
   const bool qwen = name.starts_with("qwen");
   bool used = true;
   if (qwen) {
@@ -209,10 +299,20 @@ void read_gemma(const PretrainedSettings& settings, const Family& family, Decode
 
 void read_biases(const PretrainedSettings& settings, const std::string& name, DecoderConfig& config) {
   if (name == "qwen2") config.qkv_bias = true;
-  if (name == "mistral" || name == "qwen2" || name == "phi3") return;
+  if (name == "stablelm") settings.flag("use_qkv_bias", config.qkv_bias);
+  if (name == "mistral" || name == "qwen2" || name == "phi3" || name == "stablelm") return;
   settings.flag("attention_bias", config.qkv_bias);
   config.output_bias = config.qkv_bias;
   if (name == "llama") settings.flag("mlp_bias", config.mlp_bias);
+}
+
+/// Longrope turns longer texts by other frequencies.
+int64_t lengths_of(const DecoderConfig& config) {
+  int64_t longest = kMostPositions;
+  for (const RotaryConfig& rotary : {config.rotary, config.sliding_rotary}) {
+    if (rotary.scaling == RotaryScaling::longrope) longest = std::min(longest, rotary.original_length);
+  }
+  return longest;
 }
 
 }  // namespace
@@ -230,7 +330,8 @@ DecoderConfig decoder_config(const PretrainedSettings& settings, const std::stri
     settings.refuse("expected weights that are no codes, got a quantization_config");
   read_sizes(settings, family, config);
   config.activation = activation_of(settings, family);
-  settings.number("rms_norm_eps", config.norm_eps);
+  config.layer_norms = model_type == "stablelm";
+  settings.number(config.layer_norms ? "layer_norm_eps" : "rms_norm_eps", config.norm_eps);
   settings.rate("attention_dropout", config.attention_dropout);
   settings.flag("tie_word_embeddings", config.tied_embeddings);
   read_biases(settings, model_type, config);
@@ -241,11 +342,18 @@ DecoderConfig decoder_config(const PretrainedSettings& settings, const std::stri
   config.fused_projections = model_type == "phi3";
   if (model_type == "phi3")
     for (const char* const key : {"resid_pdrop", "embd_pdrop"}) settings.expect(key, {0.0});
+  if (model_type == "stablelm") {
+    for (const char* const key : {"use_parallel_residual", "qk_layernorm"}) settings.expect(key, {false});
+    settings.expect("hidden_dropout", {0.0});
+    settings.expect("head_dim", {config.width / config.heads});
+  }
+  config.max_length = std::min(config.max_length, lengths_of(config));
   return config;
 }
 
 int64_t decoder_positions(const PretrainedSettings& settings, const std::string& model_type) {
-  return positions_of(settings, *family_of(model_type));
+  return std::min(positions_of(settings, *family_of(model_type)),
+                  lengths_of(decoder_config(settings, model_type)));
 }
 
 }  // namespace ulp::app

@@ -19,7 +19,7 @@ std::string name_of(const PretrainedSettings& settings) {
     settings.refuse("expected a model_type");
   }
   settings.expect("model_type", {"bert", "distilbert", "gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma",
-                                 "gemma2", "gemma3_text", "phi3"});
+                                 "gemma2", "gemma3_text", "phi3", "stablelm"});
   return settings["model_type"].get<std::string>();
 }
 

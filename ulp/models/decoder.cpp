@@ -23,17 +23,20 @@ nn::Linear linear_layer(int64_t in, int64_t out, bool bias) {
   return nn::Linear(nn::LinearOptions(in, out).bias(bias));
 }
 
-struct RmsNorm final : nn::Module {
-  RmsNorm(int64_t width, const DecoderConfig& config)
+struct DecoderNorm final : nn::Module {
+  DecoderNorm(int64_t width, const DecoderConfig& config)
       : weight(register_parameter("weight", torch::full({width}, config.unit_offset_norms ? 0.0 : 1.0))),
         eps(config.norm_eps),
-        add_one(config.unit_offset_norms) {}
+        add_one(config.unit_offset_norms) {
+    if (config.layer_norms) bias = register_parameter("bias", torch::zeros({width}));
+  }
 
   at::Tensor forward(const at::Tensor& x) {
+    if (bias.defined()) return torch::layer_norm(x, weight.sizes(), weight, bias, eps);
     return at::rms_norm(x, weight.sizes(), add_one ? weight + 1 : weight, eps);
   }
 
-  at::Tensor weight;
+  at::Tensor weight, bias;  ///< the bias of layer norms alone
   double eps;
   bool add_one;
 };
@@ -59,8 +62,8 @@ class DecoderAttention final : public nn::Module {
     }
     output_ = register_module("o_proj", linear_layer(queries, config.width, config.output_bias));
     if (!config.qk_norms) return;
-    q_norm_ = register_module("q_norm", std::make_shared<RmsNorm>(config.head_size, config));
-    k_norm_ = register_module("k_norm", std::make_shared<RmsNorm>(config.head_size, config));
+    q_norm_ = register_module("q_norm", std::make_shared<DecoderNorm>(config.head_size, config));
+    k_norm_ = register_module("k_norm", std::make_shared<DecoderNorm>(config.head_size, config));
   }
 
   at::Tensor forward(const at::Tensor& x, const Positions& positions) {
@@ -113,7 +116,7 @@ class DecoderAttention final : public nn::Module {
 
   DecoderConfig config_;
   nn::Linear q_{nullptr}, k_{nullptr}, v_{nullptr}, qkv_{nullptr}, output_{nullptr};
-  std::shared_ptr<RmsNorm> q_norm_, k_norm_;
+  std::shared_ptr<DecoderNorm> q_norm_, k_norm_;
 };
 
 class GatedFeedForward final : public nn::Module {
@@ -151,7 +154,7 @@ class DecoderLayer final : public nn::Module {
       : attention_(register_module("self_attn", std::make_shared<DecoderAttention>(config))),
         feed_forward_(register_module("mlp", std::make_shared<GatedFeedForward>(config))) {
     const auto norm = [&](const char* name) {
-      return register_module(name, std::make_shared<RmsNorm>(config.width, config));
+      return register_module(name, std::make_shared<DecoderNorm>(config.width, config));
     };
     before_attention_ = norm("input_layernorm");
     if (config.post_norms) behind_attention_ = norm("post_attention_layernorm");
@@ -171,7 +174,8 @@ class DecoderLayer final : public nn::Module {
  private:
   std::shared_ptr<DecoderAttention> attention_;
   std::shared_ptr<GatedFeedForward> feed_forward_;
-  std::shared_ptr<RmsNorm> before_attention_, behind_attention_, before_feed_forward_, behind_feed_forward_;
+  std::shared_ptr<DecoderNorm> before_attention_, behind_attention_, before_feed_forward_,
+      behind_feed_forward_;
 };
 
 /// Everything below the output layer, which published weights call "model".
@@ -182,10 +186,11 @@ class DecoderTrunk final : public nn::Module {
         config_(config),
         layers_(register_module("layers", nn::ModuleList())) {
     for (int64_t i = 0; i < config.layers; ++i) layers_->push_back(std::make_shared<DecoderLayer>(config));
-    norm_ = register_module("norm", std::make_shared<RmsNorm>(config.width, config));
-    full_ = rotary_tables(config.rotary, config.head_size, config.max_length);
+    norm_ = register_module("norm", std::make_shared<DecoderNorm>(config.width, config));
+    const int64_t turned = config.rotary_size > 0 ? config.rotary_size : config.head_size;
+    full_ = rotary_tables(config.rotary, turned, config.max_length);
     if (std::ranges::count(config.layer_types, LayerAttention::sliding) > 0)
-      sliding_ = rotary_tables(config.sliding_rotary, config.head_size, config.max_length);
+      sliding_ = rotary_tables(config.sliding_rotary, turned, config.max_length);
   }
 
   at::Tensor forward(const at::Tensor& tokens) {
@@ -222,7 +227,7 @@ class DecoderTrunk final : public nn::Module {
 
   DecoderConfig config_;
   nn::ModuleList layers_;
-  std::shared_ptr<RmsNorm> norm_;
+  std::shared_ptr<DecoderNorm> norm_;
   RotaryTables full_, sliding_;
 };
 
@@ -259,9 +264,33 @@ void check_number(const std::string& name, const char* option, double value, boo
        "', got ", value);
 }
 
-void check_rotary(const std::string& name, const RotaryConfig& config) {
+void check_yarn(const std::string& name, const RotaryConfig& config) {
+  check_number(name, "rotary beta_fast", config.beta_fast);
+  check_number(name, "rotary beta_slow", config.beta_slow);
+  if (config.theta == 1) fail(kMakeDecoderWhere, "expected a rotary theta that is not 1 for '", name, "'");
+}
+
+void check_longrope(const DecoderConfig& decoder, const RotaryConfig& config) {
+  const int64_t pairs = (decoder.rotary_size > 0 ? decoder.rotary_size : decoder.head_size) / 2;
+  if (static_cast<int64_t>(config.divisors.size()) != pairs)
+    fail(kMakeDecoderWhere, "expected rotary divisors of the ", pairs, " pairs of '", decoder.name, "', got ",
+         config.divisors.size());
+  for (const double divisor : config.divisors) check_number(decoder.name, "rotary divisors", divisor);
+  if (decoder.max_length > config.original_length)
+    fail(kMakeDecoderWhere, "expected a max_length of at most the original_length of '", decoder.name,
+         "', beyond which longrope has other frequencies, got ", decoder.max_length, " and ",
+         config.original_length);
+}
+
+void check_rotary(const DecoderConfig& decoder, const RotaryConfig& config) {
+  const std::string& name = decoder.name;
   check_number(name, "rotary theta", config.theta);
   check_number(name, "rotary factor", config.factor);
+  check_number(name, "rotary attention_factor", config.attention_factor, true);
+  if (config.scaling == RotaryScaling::yarn || config.scaling == RotaryScaling::longrope)
+    check_option(name.c_str(), "rotary original_length", config.original_length, 2);
+  if (config.scaling == RotaryScaling::yarn) return check_yarn(name, config);
+  if (config.scaling == RotaryScaling::longrope) return check_longrope(decoder, config);
   if (config.scaling != RotaryScaling::llama3) return;
   check_option(name.c_str(), "rotary original_length", config.original_length);
   check_number(name, "rotary low_frequency_factor", config.low_frequency_factor);
@@ -299,6 +328,11 @@ void DecoderConfig::validate() const {
          kv_heads);
   if (head_size % 2 != 0)
     fail(kMakeDecoderWhere, "expected an even head_size for '", name, "', got ", head_size);
+  if (rotary_size < 0 || rotary_size > head_size || rotary_size % 2 != 0)
+    fail(kMakeDecoderWhere, "expected an even rotary_size of 0 to ", head_size, " for '", name, "', got ",
+         rotary_size);
+  if (layer_norms && unit_offset_norms)
+    fail(kMakeDecoderWhere, "expected layer_norms or unit_offset_norms for '", name, "', got both");
   if (!layer_types.empty() && static_cast<int64_t>(layer_types.size()) != layers)
     fail(kMakeDecoderWhere, "expected layer_types of the ", layers, " layers of '", name, "', got ",
          layer_types.size());
@@ -308,10 +342,10 @@ void DecoderConfig::validate() const {
   check_number(name, "attention_softcap", attention_softcap, true);
   check_number(name, "logit_softcap", logit_softcap, true);
   check_rate(model, "attention_dropout", attention_dropout);
-  check_rotary(name, rotary);
+  check_rotary(*this, rotary);
   if (std::ranges::count(layer_types, LayerAttention::sliding) == 0) return;
   check_option(model, "window", window);
-  check_rotary(name, sliding_rotary);
+  check_rotary(*this, sliding_rotary);
 }
 
 std::shared_ptr<TextModel> make_decoder(const DecoderConfig& config) {

@@ -1,5 +1,5 @@
-// Decoders of the Llama family: Llama, Mistral, Qwen, Gemma, Phi-3, SmolLM, with the parameter names of their
-// published weights.
+// Decoders of the Llama family: Llama, Mistral, Qwen, Gemma, Phi-3, SmolLM, StableLM, with the parameter names of
+// their published weights.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,10 @@ namespace ulp::models {
 /// How rotary embeddings are stretched for texts longer than those of the first training.
 enum class RotaryScaling : uint8_t {
   none,
-  linear,  ///< all frequencies are divided by the factor (Chen et al. 2023)
-  llama3   ///< low frequencies are, high ones are not, with a ramp between them (Llama 3.1)
+  linear,   ///< all frequencies are divided by the factor (Chen et al. 2023)
+  llama3,   ///< low frequencies are, high ones are not, with a ramp between them (Llama 3.1)
+  yarn,     ///< so, with a ramp over pairs, and cosines and sines are multiplied (Peng et al. 2023)
+  longrope  ///< each pair has a divisor of its own, and cosines and sines are multiplied (Ding et al. 2024)
 };
 
 /// Rotary position embeddings (Su et al. 2021): pair i of a head of size d turns by theta^(-2i / d) at each
@@ -26,7 +28,16 @@ struct ULP_API RotaryConfig {
   double factor = 1;
   double low_frequency_factor = 1;   ///< llama3: "low_freq_factor"
   double high_frequency_factor = 4;  ///< llama3: "high_freq_factor"
-  int64_t original_length = 8192;    ///< llama3: "original_max_position_embeddings"
+  int64_t original_length = 8192;    ///< all but linear: "original_max_position_embeddings"
+  double beta_fast =
+      32;  ///< yarn: pairs that turn more often than this in original_length keep their frequency
+  double beta_slow = 1;  ///< yarn: those that turn less often are divided by the factor
+  bool truncate = true;  ///< yarn: the ramp begins and ends at whole pairs
+  /// yarn, longrope: of cosines and sines; 0: 0.1 ln(factor) + 1, or sqrt(1 + ln(factor) / ln(original_length)).
+  double attention_factor = 0;
+  /// longrope: the divisors, one a pair ("short_factor"). Texts of more than original_length tokens would have others
+  /// ("long_factor") for all of their positions: there are none.
+  std::vector<double> divisors = {};
 };
 
 /// The function of the gate of the feed-forward part (Shazeer 2020).
@@ -52,10 +63,13 @@ struct ULP_API DecoderConfig {
   int64_t heads = 32;         ///< of queries: "num_attention_heads"
   int64_t kv_heads =
       32;  ///< of keys and values: "num_key_value_heads"; divides `heads` (Ainslie et al. 2023)
-  int64_t head_size = 128;       ///< "head_dim"; even
+  int64_t head_size = 128;  ///< "head_dim"; even
+  int64_t rotary_size =
+      0;  ///< the first so many numbers of a head turn; even; 0: all ("partial_rotary_factor")
   int64_t intermediate = 11008;  ///< width of the feed-forward part
   GateActivation activation = GateActivation::silu;
   double norm_eps = 1e-5;          ///< of the RMS norms (Zhang and Sennrich 2019)
+  bool layer_norms = false;        ///< layer norms with biases in their place, as StableLM has them
   bool unit_offset_norms = false;  ///< weights of norms are stored less 1, as Gemma's are
   bool post_norms = false;   ///< the results of both parts of a layer are normalised, too, as Gemma 2's are
   bool qk_norms = false;     ///< each head of queries and of keys is normalised

@@ -7,16 +7,20 @@
 
 namespace ulp::models {
 
-/// The angle per position of each pair, f32 (head_size / 2), as transformers rounds it.
-at::Tensor rotary_frequencies(const RotaryConfig& config, int64_t head_size);
+/// The angle per position of each pair of `size` numbers, f32 (size / 2), as transformers rounds it.
+at::Tensor rotary_frequencies(const RotaryConfig& config, int64_t size);
 
-/// Cosines and sines of all positions, each f32 (length, head_size): both halves of a row are the same.
+/// What cosines and sines are multiplied with.
+double rotary_attention_factor(const RotaryConfig& config);
+
+/// Cosines and sines of all positions, each f32 (length, size): both halves of a row are the same.
 struct RotaryTables {
   at::Tensor cos, sin;
 };
-RotaryTables rotary_tables(const RotaryConfig& config, int64_t head_size, int64_t length);
+RotaryTables rotary_tables(const RotaryConfig& config, int64_t size, int64_t length);
 
-/// Turns each pair (i, i + d / 2) of x (B, heads, S, d) by its angle; cos and sin (S, d).
+/// Turns each pair (i, i + d / 2) of the first d numbers of each head of x (B, heads, S, head_size) by its angle; cos and sin
+/// (S, d).
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 
 }  // namespace ulp::models
