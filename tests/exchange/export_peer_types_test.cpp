@@ -96,6 +96,9 @@ std::vector<WholeBody> whole_bodies() {
            }},
           {"remainder", [](const Tensor& v) { return at::remainder(v, 3); }},
           {"div", [](const Tensor& v) { return at::div(v, 3, "floor"); }},
+          {"far", [](const Tensor& v) { return v - 200; }},
+          {"sum in its type", [](const Tensor& v) { return at::sum(v, {1}, false, v.scalar_type()); }},
+          {"cumsum in its type", [](const Tensor& v) { return at::cumsum(v, 1, v.scalar_type()); }},
           {"equal", [](const Tensor& v) { return v == 1; }, true},
           {"less", [](const Tensor& v) { return v < v * v; }, true}};
 }
@@ -131,6 +134,27 @@ TEST(ExportPeerTypes, EveryOperatorIsOneThatOnnxRuntimeHas) {
   }
   EXPECT_EQ(refused,
             (std::set<std::string>{"max_pool2d of int16", "max_pool2d of int32", "max_pool2d of int64"}));
+}
+
+/// ONNX Runtime cuts off what lies between two bytes, LibTorch rounds it; sums of convolutions wrap around.
+TEST(ExportPeerTypes, BytesThatAreBlendedOrConvolvedAreRefused) {
+  torch::manual_seed(6);
+  const at::Tensor x = torch::randint(256, {2, 3, 5, 7}, torch::kByte),
+                   kernel = torch::randint(256, {2, 3, 2, 2}, torch::kByte);
+  namespace F = torch::nn::functional;
+  const auto resized = [](const auto& mode, const std::vector<int64_t>& size) {
+    return [=](const at::Tensor& v) {
+      return F::interpolate(v, F::InterpolateFuncOptions().size(size).mode(mode).align_corners(false));
+    };
+  };
+  const std::vector<std::function<at::Tensor(const at::Tensor&)>> bodies = {
+      resized(torch::kBilinear, {9, 10}), resized(torch::kBicubic, {9, 10}),
+      resized(torch::kBilinear, {3, 4}), [=](const at::Tensor& v) { return at::conv2d(v, kernel); }};
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    SCOPED_TRACE(i);
+    const auto module = captured_function(bodies[i], x);
+    EXPECT_ERROR(exchange::export_onnx(*module), "in which other runtimes compute it, got Byte");
+  }
 }
 
 }  // namespace ulp::test

@@ -409,6 +409,43 @@ TEST(InputTypes, DrawnChainsOfWholeNumbersAreExact) {
   EXPECT_GE(lowered, 40);
 }
 
+/// Sums that wrap around and averages that are rounded in LibTorch: LibTorch runs them in pieces.
+TEST(InputTypes, SumsAndAveragesInBytesAreLeftToLibTorch) {
+  torch::manual_seed(8);
+  namespace F = torch::nn::functional;
+  using F::InterpolateFuncOptions;
+  using Body = std::function<at::Tensor(const at::Tensor&)>;
+  const at::Tensor weight = bytes({3, 4}), kernel = bytes({2, 3, 2, 2});
+  const std::vector<std::pair<std::string, Body>> bodies = {
+      {"bilinear",
+       [](const at::Tensor& x) {
+         return F::interpolate(x, InterpolateFuncOptions()
+                                      .size(std::vector<int64_t>{5, 7})
+                                      .mode(torch::kBilinear)
+                                      .align_corners(false));
+       }},
+      {"bicubic",
+       [](const at::Tensor& x) {
+         return F::interpolate(x, InterpolateFuncOptions()
+                                      .size(std::vector<int64_t>{5, 7})
+                                      .mode(torch::kBicubic)
+                                      .align_corners(false));
+       }},
+      {"conv2d", [=](const at::Tensor& x) { return at::conv2d(x, kernel); }},
+      {"linear", [=](const at::Tensor& x) { return at::linear(x, weight); }},
+      {"matmul", [](const at::Tensor& x) { return at::matmul(x, x.transpose(2, 3)); }},
+      {"cumsum", [](const at::Tensor& x) { return at::cumsum(x, 1, at::kByte); }},
+      {"prod", [](const at::Tensor& x) { return at::prod(x, 1); }}};
+  for (const auto& [name, body] : bodies) {
+    SCOPED_TRACE(name);
+    const auto graph = captured_body(body, bytes({2, 3, 4, 4}));
+    EXPECT_SAYS(error_of([&] { lower(*graph); }), "expected floats");
+    PiecewiseModel pieces = lower_in_pieces(*graph);
+    const at::Tensor x = bytes({3, 3, 4, 4});
+    EXPECT_TRUE(torch::equal(pieces.run({x})[0], graph->forward(x)));
+  }
+}
+
 TEST(InputTypes, BytesThatGoThroughStayBytes) {
   const auto graph = captured_body([](const at::Tensor& x) { return x.flip(1); }, bytes({2, 7}));
   runtime::Engine engine(lower(*graph), {.threads = 1});

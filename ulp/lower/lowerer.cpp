@@ -35,6 +35,23 @@ void expect_no_float64(const Group& group) {
   for (const Node* node : group.inner) check(*node);
 }
 
+/// Sums of products and averages are not wrapped around, cut off or rounded as LibTorch's of integers are.
+void expect_float_sums(const Node& node) {
+  const std::optional<graph::TensorMeta>& made = node.output()->meta;
+  if (!made || !at::isIntegralType(made->dtype, /*includeBool=*/false)) return;
+  const bool narrow = c10::elementSize(made->dtype) <= 2;
+  if (narrow &&
+      is_any(node, {"aten::linear", "aten::matmul", "aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm",
+                    "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::conv_transpose1d",
+                    "aten::conv_transpose2d", "aten::conv_transpose3d", "aten::cumsum"}))
+    unsupported(node, "expected floats, got ", made->dtype, ", whose sums wrap around in LibTorch");
+  if (is_any(node, {"aten::upsample_linear1d", "aten::upsample_bilinear2d", "aten::upsample_trilinear3d",
+                    "aten::upsample_bicubic2d", "aten::avg_pool1d", "aten::avg_pool2d", "aten::avg_pool3d",
+                    "aten::adaptive_avg_pool1d", "aten::adaptive_avg_pool2d", "aten::adaptive_avg_pool3d"}))
+    unsupported(node, "expected floats, got ", made->dtype, ", to which LibTorch rounds");
+  if (node.is("aten::prod")) unsupported(node, "expected floats: products of integers pass what f32 holds");
+}
+
 /// Codes are whole numbers for the graph, and stand for numbers in a plan: only what keeps or picks them means
 /// the same in both. Bytes of a caller stand for themselves.
 bool takes_codes(const Node& node) {
@@ -105,6 +122,7 @@ class Lowerer {
       const LowerFunction lowering = find_lowering(graph_, group);
       if (lowering == nullptr) unsupported(*group.root, hint_for(*group.root));
       for (const Node* node : group.inner) expect_no_codes(builder_, *node);
+      expect_float_sums(*group.root);
       expect_no_codes(builder_, *group.root);
       if (!poisoned) lowering(builder_, group);
     });

@@ -129,6 +129,9 @@ std::string Builder::scalar(const c10::Scalar& value, at::ScalarType type) {
   constexpr double kLargestHalf = 65504;
   const bool clamped = type == at::kHalf && std::isfinite(value.toDouble());
   const c10::Scalar stored = clamped ? std::clamp(value.toDouble(), -kLargestHalf, kLargestHalf) : value;
+  // Beside whole numbers of fewer bits LibTorch takes the low bits of a number.
+  if (stored.isIntegral(/*includeBool=*/false) && at::isIntegralType(type, /*includeBool=*/false))
+    return constant(torch::full({}, stored, torch::kLong).to(type));
   return constant(torch::full({}, stored, torch::dtype(type)));
 }
 

@@ -22,6 +22,7 @@ constexpr TypeSet kMoved = {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble, a
 constexpr TypeSet kWide = {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble, at::kInt, at::kLong};
 constexpr TypeSet kTriangles = {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble,
                                 at::kInt,  at::kLong,     at::kBool};
+constexpr TypeSet kAnyFloats = {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble};
 /// Of functions that have no kernel of doubles.
 constexpr TypeSet kShortFloats = {at::kHalf, at::kBFloat16, at::kFloat};
 /// Of images that are looked at in windows or cut into blocks.
@@ -47,7 +48,12 @@ const std::vector<Row>& rows() {
        {"aten::pad", "aten::constant_pad_nd", "aten::reflection_pad1d", "aten::reflection_pad2d",
         "aten::reflection_pad3d", "aten::replication_pad1d", "aten::replication_pad2d",
         "aten::replication_pad3d"}},
-      {kWide, {"aten::matmul", "aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::linear"}},
+      {kWide,
+       {"aten::matmul", "aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::linear", "aten::sum",
+        "aten::cumsum"}},
+      {kAnyFloats,
+       {"aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::conv_transpose1d", "aten::conv_transpose2d",
+        "aten::conv_transpose3d"}},
       {kTriangles, {"aten::tril", "aten::triu"}},
       {kImages,
        {"aten::max_pool1d", "aten::max_pool2d", "aten::max_pool3d", "aten::pixel_shuffle",
@@ -83,8 +89,9 @@ const std::vector<Row>& rows() {
       {kResized,
        {"aten::upsample_nearest1d", "aten::upsample_nearest2d", "aten::upsample_nearest3d",
         "aten::_upsample_nearest_exact1d", "aten::_upsample_nearest_exact2d",
-        "aten::_upsample_nearest_exact3d", "aten::upsample_linear1d", "aten::upsample_bilinear2d",
-        "aten::upsample_trilinear3d"}}};
+        "aten::_upsample_nearest_exact3d"}},
+      // ONNX Runtime cuts whole numbers off, LibTorch rounds them.
+      {kShortFloats, {"aten::upsample_linear1d", "aten::upsample_bilinear2d", "aten::upsample_trilinear3d"}}};
   return all;
 }
 
