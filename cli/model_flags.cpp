@@ -37,21 +37,32 @@ std::vector<int64_t> image_sizes(const std::string& text) {
   return sizes;
 }
 
-/// "NAME=N".
-void take_size(const std::string& text, std::map<std::string, int64_t>& sizes) {
+/// A size of 1 or more; 0 of other words.
+int64_t size_in(const std::string& digits) {
   constexpr size_t kMostDigits = 9;
-  const size_t sign = text.rfind('=');
-  const std::string digits = sign == std::string::npos ? "" : text.substr(sign + 1);
   const bool number = !digits.empty() && digits.size() <= kMostDigits &&
                       digits.find_first_not_of("0123456789") == std::string::npos;
-  if (!number || sign == 0 || std::stoll(digits) < 1)
+  return number ? std::stoll(digits) : 0;
+}
+
+/// "NAME=N" or "NAME=A:B".
+void take_size(const std::string& text, ScriptShape& shape) {
+  const size_t sign = text.rfind('=');
+  const std::string range = sign == std::string::npos ? "" : text.substr(sign + 1);
+  const size_t colon = range.find(':');
+  const int64_t largest = size_in(colon == std::string::npos ? range : range.substr(colon + 1));
+  const int64_t smallest = colon == std::string::npos ? 1 : size_in(range.substr(0, colon));
+  if (sign == 0 || largest < 1 || smallest < 1)
     throw CLI::ValidationError("--size",
-                               "expected the name of a dimension and its largest size, as time=512, "
-                               "got " +
+                               "expected the name of a dimension and its largest size, as time=512, or its "
+                               "smallest and largest, as time=16:512, got " +
                                    text);
-  if (!sizes.emplace(text.substr(0, sign), std::stoll(digits)).second)
-    throw CLI::ValidationError("--size",
-                               "expected each dimension once, got '" + text.substr(0, sign) + "' again");
+  if (colon != std::string::npos && smallest >= largest)
+    throw CLI::ValidationError("--size", "expected a smallest size below the largest, got " + text);
+  const std::string name = text.substr(0, sign);
+  if (!shape.sizes.emplace(name, largest).second)
+    throw CLI::ValidationError("--size", "expected each dimension once, got '" + name + "' again");
+  if (smallest > 1) shape.smallest[name] = smallest;
 }
 
 /// --shape; `given` tells whether it was.
@@ -73,15 +84,15 @@ void ScriptShape::add_to(CLI::App& command) {
                    "3x48x64), or values,1,1 of rows",
                    shape, given);
   const auto take = [this](const std::vector<std::string>& all) {
-    for (const std::string& one : all) take_size(one, sizes);
+    for (const std::string& one : all) take_size(one, *this);
   };
   command
       .add_option_function<std::vector<std::string>>(
           "--size", take,
-          "ONNX files and .pt2 archives: the largest size of a "
-          "free dimension, 64 unless named (time=512); of published "
-          "decoders time, 2048 unless named; may be given several times")
-      ->type_name("NAME=N")
+          "ONNX files and .pt2 archives: the largest size of a free dimension, 64 unless named (time=512), "
+          "or its smallest and largest (time=16:512); of published decoders time, 2048 unless named; may be "
+          "given several times")
+      ->type_name("NAME=[A:]N")
       ->allow_extra_args(false);
   command.add_option("--network", network,
                      "Published weights without a config.json: of which reference network");
@@ -103,6 +114,7 @@ app::ModelSpec ScriptShape::spec() const {
   spec.image_width = shape[2];
   spec.asked = given;
   spec.sizes = sizes;
+  spec.smallest_sizes = smallest;
   spec.mean.assign(static_cast<size_t>(shape[0]), normalize[0]);
   spec.std.assign(static_cast<size_t>(shape[0]), normalize[1]);
   return spec;

@@ -22,7 +22,8 @@ struct ScriptShape {
   std::vector<int64_t> shape = {1, 28, 28};
   bool given = false;  ///< --shape was
   std::vector<double> normalize = {0.2860, 0.3530};
-  std::map<std::string, int64_t> sizes = {};  ///< --size: of free dimensions, by their names
+  std::map<std::string, int64_t> sizes = {};     ///< --size: the largest of free dimensions, by their names
+  std::map<std::string, int64_t> smallest = {};  ///< those that it names a smallest size of, beyond 1
   void add_to(CLI::App& command);
   app::ModelSpec spec() const;
 };

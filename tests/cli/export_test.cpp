@@ -110,6 +110,9 @@ TEST_F(Export, SaysWhichSizesOfImagesItFixes) {
   const Outcome free = shop_->ulp("export images.onnx --size H=64 --out free.onnx");
   ASSERT_EQ(free.code, 0) << free.err;
   EXPECT_EQ(free.out.find(line), std::string::npos) << free.out;
+  EXPECT_EQ(shop_->ulp("export images.onnx --size H=16:64 --out free.onnx").code, 0);
+  expect_error(shop_->ulp("export images.onnx --size H=64:16 --out free.onnx"), 2, "below the largest");
+  expect_error(shop_->ulp("export images.onnx --size H=16: --out free.onnx"), 2, "as time=16:512");
   const Outcome own = shop_->ulp("export m.safetensors --out m.onnx");
   ASSERT_EQ(own.code, 0) << own.err;
   EXPECT_EQ(own.out.find("is fixed at"), std::string::npos) << own.out;

@@ -166,6 +166,7 @@ std::optional<ModelSpec> archive_spec(const std::filesystem::path& path) {
 ModelSpec with_sizes_of(const std::optional<ModelSpec>& stored, const ModelSpec& like) {
   ModelSpec spec = stored.value_or(like);
   spec.sizes = like.sizes;
+  spec.smallest_sizes = like.smallest_sizes;
   return spec;
 }
 

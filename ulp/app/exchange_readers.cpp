@@ -25,10 +25,13 @@ int64_t bytes_on_disk(const std::filesystem::path& path) {
   return size(path) + size(path.string() + ".data");
 }
 
-/// Sizes that somebody asked for, each from 1 on.
+/// Sizes that somebody asked for, from 1 on unless a smallest one is named.
 std::map<std::string, exchange::SizeRange> ranges_of(const ModelSpec& like) {
   std::map<std::string, exchange::SizeRange> ranges;
-  for (const auto& [name, size] : like.sizes) ranges[name] = {.max = size};
+  for (const auto& [name, size] : like.sizes) {
+    const auto smallest = like.smallest_sizes.find(name);
+    ranges[name] = {.min = smallest == like.smallest_sizes.end() ? 1 : smallest->second, .max = size};
+  }
   return ranges;
 }
 

@@ -56,6 +56,8 @@ struct ULP_API ModelSpec {
   /// The largest sizes of free dimensions of an imported file or of a published decoder, by their names. Not
   /// stored.
   std::map<std::string, int64_t> sizes = {};
+  /// The smallest ones beyond 1, of dimensions in `sizes`. Of imported files alone. Not stored.
+  std::map<std::string, int64_t> smallest_sizes = {};
 
   /// image: the width.
   int64_t width() const { return image_width > 0 ? image_width : image_size; }

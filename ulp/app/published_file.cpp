@@ -97,6 +97,9 @@ void take_sizes(const fs::path& path, const ModelSpec& like, PublishedConfig& co
       fail_file(kLoadPublishedModelWhere, "expected ",
                 decoder == nullptr ? "no --size beside '" : "a size of 'time', the dimension of '",
                 path.string(), "', got one of '", name, "'");
+    if (like.smallest_sizes.contains(name))
+      fail_file(kLoadPublishedModelWhere, "expected a largest size alone, as time=", size, ", beside '",
+                path.string(), "', whose texts are free from 1 on");
     if (size < 1 || size > std::min<int64_t>(config.positions, PretrainedSettings::kLargestSize))
       fail_file(kLoadPublishedModelWhere, "expected texts of at most the ",
                 std::min<int64_t>(config.positions, PretrainedSettings::kLargestSize), " tokens that '",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ulp/base/error.h"
 #include "ulp/exchange/examples.h"
 #include "ulp/exchange/pt2/where.h"
 
@@ -80,6 +81,9 @@ class ProgramInputReader {
       const auto own = program_.ranges.find(size.symbol);
       if (own != program_.ranges.end() && range.max != 0)
         range.min = std::max(range.min, times(own->second.min, size));
+      if (range.max != 0 && range.max < range.min)
+        fail(kImportPt2Where, "expected sizes of '", name, "' of at least ", range.min,
+             ", as it was exported, got ", range.max, " at most");
       return range;
     }
     SizeRange range{.min = 1, .max = options_.longest, .multiple = size.factor};
