@@ -16,6 +16,9 @@ message(STATUS "LibTorch: ${TORCH_INSTALL_PREFIX}")
 add_library(ulp_torch INTERFACE)
 target_link_libraries(ulp_torch INTERFACE torch)
 target_include_directories(ulp_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+if(TARGET torch_cuda)  # then LibTorch's headers of CUDA need those of the toolkit, which it has found
+  target_compile_definitions(ulp_torch INTERFACE ULP_TORCH_HAS_CUDA)
+endif()
 
 # Code on LibTorch steers; what computes is in LibTorch and in our kernels. It compiles in two thirds of the time without
 # the costly optimizations and runs no slower for it. At -O1 clang inlines nothing by itself; accessors of containers should be.

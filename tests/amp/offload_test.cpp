@@ -120,7 +120,7 @@ TEST(Offload, WhatCannotBeIsRefused) {
   FusedOptimizer nowhere = make_offloaded({weight}, kOffloadCases[0], {.state_folder = "/no/such/folder"});
   EXPECT_ERROR(nowhere.step(), "got '/no/such/folder': No such file or directory");
   auto elsewhere = torch::ones({5}, at::TensorOptions(at::kMeta)).requires_grad_();
-  EXPECT_ERROR(make_offloaded({elsewhere}, kOffloadCases[0], {}), "OffloadOptions");
+  EXPECT_ERROR(make_offloaded({elsewhere}, kOffloadCases[0], {.state_folder = "/tmp"}), "OffloadOptions");
   EXPECT_ERROR(make_offloaded({weight, elsewhere}, kOffloadCases[0], {.to_host = true}), "on one device");
 }
 

@@ -146,7 +146,19 @@ std::string moment_problem(const MomentTensors& moment, MomentFormat moments, co
   return text.str();
 }
 
+void move_state(FusedParamState& state, c10::Device device) {
+  const auto move = [device](at::Tensor& tensor) {
+    if (tensor.defined()) tensor = tensor.to(device);
+  };
+  for_each_moment(state, [&](const MomentTensors& moment) {
+    move(moment.values);
+    move(moment.absmax);
+  });
+  move(state.master);
+}
+
 void widen_moments(FusedParamState& state, const at::Tensor& parameter) {
+  move_state(state, c10::kCPU);
   for_each_moment(state, [&](const MomentTensors& moment) {
     if (!moment.absmax.defined()) return;
     at::Tensor wide = fp32_like(parameter);
@@ -164,6 +176,7 @@ void narrow_moments(FusedParamState& state, const at::Tensor& parameter, MomentF
   const int64_t n = parameter.numel();
   const MomentStore store = moment_store(moments, n);
   if (kernels::moment_block(store) == 0) return;
+  move_state(state, c10::kCPU);
   for_each_moment(state, [&](const MomentTensors& moment) {
     if (!moment.values.defined()) return;
     const at::Tensor wide = fp32_like(parameter).copy_(moment.values);
@@ -175,6 +188,7 @@ void narrow_moments(FusedParamState& state, const at::Tensor& parameter, MomentF
 
 void renew_square_codes(FusedParamState& state, const at::Tensor& parameter) {
   const std::array<float, 256> values = dynamic_squares();
+  move_state(state, c10::kCPU);
   for_each_moment(state, [&](const MomentTensors& moment) {
     if (!moment.squares || !moment.absmax.defined()) return;
     if (store_of(moment.values, parameter) != MomentStore::int8) return;

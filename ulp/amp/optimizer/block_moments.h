@@ -37,7 +37,10 @@ ULP_API std::string memory_order(const at::Tensor& parameter);
 ULP_API std::string moment_problem(const MomentTensors& moment, MomentFormat moments,
                                    const at::Tensor& parameter);
 
-/// Makes moments in blocks fp32 tensors as the parameter lies in memory; others stay.
+/// Moves moments and master to a device; those that are there stay as they are.
+ULP_API void move_state(FusedParamState& state, c10::Device device);
+
+/// Makes moments in blocks fp32 tensors on the host, as the parameter lies in memory; others stay.
 ULP_API void widen_moments(FusedParamState& state, const at::Tensor& parameter);
 /// And back: fp32 moments become what `moments` makes of a parameter of that size. bf16 ones stay.
 ULP_API void narrow_moments(FusedParamState& state, const at::Tensor& parameter, MomentFormat moments);

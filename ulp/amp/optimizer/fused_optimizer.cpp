@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "ulp/amp/optimizer/block_moments.h"
+#include "ulp/amp/optimizer/device/device_updater.h"
 #include "ulp/amp/optimizer/fused_plan.h"
 #include "ulp/amp/optimizer/host_copies.h"
 #include "ulp/amp/optimizer/state_memory.h"
@@ -25,6 +26,43 @@ std::vector<at::Tensor> each_once(const std::vector<at::Tensor>& params) {
       result.push_back(parameter);
   }
   return result;
+}
+
+/// The device on which the update is made; the CPU for none.
+c10::Device device_of(const std::vector<FusedGroup>& groups) {
+  for (const FusedGroup& group : groups) {
+    for (const at::Tensor& parameter : group.params)
+      if (parameter.defined()) return parameter.device();
+  }
+  return c10::kCPU;
+}
+
+/// Whether a device updates its parameters itself.
+bool is_on_device(const std::vector<FusedGroup>& groups, const OffloadOptions& offload) {
+  return !offload.to_host && (offload.update != DeviceUpdate::automatic || !device_of(groups).is_cpu());
+}
+
+/// Throws for what an updater does not know; `missing`: why it is not the one that knows all.
+void check_device(const DeviceUpdater* updater, const std::vector<FusedGroup>& groups,
+                  const std::string& missing = {}) {
+  for (size_t g = 0; updater != nullptr && g < groups.size(); ++g) {
+    const FusedOptions options(groups[g].rule, groups[g].masters, groups[g].moments);
+    for (size_t i = 0; i < groups[g].params.size(); ++i) {
+      const std::string problem = updater->problem(groups[g].params[i], options);
+      if (problem.empty()) continue;
+      fail(kFusedOptimizerWhere, problem, " for ", parameter_name(g, i),
+           missing.empty() ? "" : " (there are no kernels for it: " + missing + ")");
+    }
+  }
+}
+
+std::unique_ptr<DeviceUpdater> updater_for(const std::vector<FusedGroup>& groups,
+                                           const OffloadOptions& offload) {
+  if (!is_on_device(groups, offload)) return nullptr;
+  std::string missing;
+  auto updater = make_device_updater(offload.update, device_of(groups), &missing);
+  check_device(updater.get(), groups, missing);
+  return updater;
 }
 
 /// What all parameters of an optimizer must be.
@@ -57,7 +95,13 @@ std::vector<torch::optim::OptimizerParamGroup> checked(const std::vector<FusedGr
     fail(kFusedOptimizerWhere, "expected bucket_bytes > 0, got ", offload.bucket_bytes);
   std::vector<FusedGroup> unique = groups;
   for (FusedGroup& group : unique) group.params = each_once(group.params);
-  check_groups(unique, offload.to_host);
+  if (offload.to_host && offload.update != DeviceUpdate::automatic)
+    fail(kFusedOptimizerWhere, "expected to_host or an update on the device, got both");
+  const bool on_device = is_on_device(unique, offload);
+  if (on_device && !offload.state_folder.empty())
+    fail(kFusedOptimizerWhere, "expected state in files with OffloadOptions::to_host or on the CPU, got ",
+         "state_folder for an update on ", device_of(unique));
+  check_groups(unique, offload.to_host || on_device);
   std::vector<torch::optim::OptimizerParamGroup> result;
   for (const FusedGroup& group : unique) result.emplace_back(group.params);
   return result;
@@ -121,7 +165,9 @@ FusedOptimizer::FusedOptimizer(const std::vector<FusedGroup>& groups, uint64_t s
     : Optimizer(checked(groups, offload), std::make_unique<FusedOptions>()),
       seed_(seed),
       host_copies_(offload.to_host ? std::make_unique<HostCopies>(offload.bucket_bytes) : nullptr),
-      state_memory_(std::make_unique<StateMemory>(offload.state_folder)) {
+      state_memory_(std::make_unique<StateMemory>(
+          offload.state_folder, is_on_device(groups, offload) ? device_of(groups) : c10::kCPU)),
+      device_updater_(updater_for(groups, offload)) {
   // Set here, because add_param_group() keeps the options of LibTorch's own optimizers only.
   const auto options = [](const FusedGroup& group) {
     return std::make_unique<FusedOptions>(group.rule, group.masters, group.moments);
@@ -152,7 +198,8 @@ void FusedOptimizer::add_param_group(const torch::optim::OptimizerParamGroup& gr
     all.push_back({own.params(), its.rule, its.masters, its.moments});
   }
   all.push_back({each_once(group.params()), options.rule, options.masters, options.moments});
-  check_groups(all, host_copies_ != nullptr);
+  check_groups(all, host_copies_ != nullptr || device_updater_ != nullptr);
+  check_device(device_updater_.get(), {all.back()});
   Optimizer::add_param_group(torch::optim::OptimizerParamGroup(all.back().params));
   param_groups_.back().set_options(std::make_unique<FusedOptions>(options));
 }
@@ -184,8 +231,9 @@ at::Tensor FusedOptimizer::master_weight(const at::Tensor& parameter) const {
       const auto found = state().find(own.unsafeGetTensorImpl());
       const at::Tensor weight = own.detach().cpu();
       if (found == state().end()) return weight.to(c10::kFloat);
-      const at::Tensor& master = static_cast<const FusedParamState&>(*found->second).master;
+      at::Tensor master = static_cast<const FusedParamState&>(*found->second).master;
       if (!master.defined()) return weight.to(c10::kFloat);
+      master = master.cpu();
       if (master.sizes() != weight.sizes()) {
         fail("amp.FusedOptimizer.master_weight", "expected a parameter of the sizes ", master.sizes(),
              " of its master, got ", weight.sizes());
@@ -205,11 +253,14 @@ void FusedOptimizer::set_mask(const at::Tensor& parameter, const at::Tensor& bit
   const at::NoGradGuard no_grad;
   FusedMask mask{libtorch::mask_in_memory_order(bits, parameter.sizes(), parameter.strides()).clone(),
                  parameter.sizes().vec(), parameter.strides().vec()};
+  if (device_updater_ != nullptr) mask.on_device = mask.bits.to(parameter.device());
   const auto found = state().find(parameter.unsafeGetTensorImpl());
   if (found != state().end()) {
     auto& its = static_cast<FusedParamState&>(*found->second);
     const at::Tensor held = libtorch::unpack_mask(bits, parameter.sizes()).logical_not();
+    move_state(its, c10::kCPU);
     clear_moments(its, parameter, held);
+    if (device_updater_ != nullptr) move_state(its, parameter.device());
   }
   masks_[parameter.unsafeGetTensorImpl()] = std::move(mask);
 }
@@ -252,7 +303,7 @@ void FusedOptimizer::clamp(const at::Tensor& parameter, double low, double high)
   if (master.scalar_type() == c10::kFloat) {
     master.copy_(inside);
   } else {
-    master.masked_fill_(outside, 0);  // what the parameter alone does not hold
+    master.masked_fill_(outside.to(master.device()), 0);  // what the parameter alone does not hold
   }
 }
 

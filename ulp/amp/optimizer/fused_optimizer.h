@@ -45,6 +45,8 @@ struct FusedMask {
   at::Tensor
       bits;  ///< uint8: a bit an element in the order of the parameter's memory, 1 for those that are trained
   std::vector<int64_t> sizes, strides;  ///< of the parameter that it was made for
+  at::Tensor on_device =
+      {};  ///< `bits` beside the parameter, where a device makes the update; else undefined
 };
 
 /// Which part of a larger parameter a parameter is, for the random numbers of its rounding.
@@ -67,6 +69,21 @@ struct ULP_API FusedGroup {
 ULP_API std::vector<FusedGroup> with_fp32_moments(const std::vector<FusedGroup>& groups,
                                                   const std::vector<at::Tensor>& parameters);
 
+/// Who makes the update of parameters that are on a device other than the CPU and have their state there. None
+/// of them copies parameters or gradients to the host.
+enum class DeviceUpdate {
+  /// The CPU: the kernels of the host. CUDA: `kernels` where they can be had. Elsewhere the first of the others
+  /// that is there.
+  automatic,
+  /// at::_fused_adamw_, at::_fused_adam_ and at::_fused_sgd_: fp32 masters and moments, no masks. An fp32
+  /// gradient is unscaled and clipped in place, as PyTorch's fused optimizers leave it.
+  fused_ops,
+  /// at::_foreach_ operators, of any device: the same, but for gradients, which stay as they are.
+  foreach_ops,
+  /// Our own on CUDA, compiled at run time by NVRTC: all that the host's do, to the same bits.
+  kernels,
+};
+
 /// Where a FusedOptimizer keeps what it has beside the parameters.
 struct OffloadOptions {
   /// Parameters are on another device (a GPU; or the CPU, where that is as good as none). Masters, moments and copies of
@@ -77,8 +94,12 @@ struct OffloadOptions {
   /// Not empty: masters and moments of 64 KiB and more lie in files of this folder, which are mapped into memory and
   /// have no name. The kernel writes out what is not in use.
   std::string state_folder = {};
+  /// Without to_host. Not automatic: masters and moments are on the parameters' device, which may be the CPU,
+  /// and the update is made there as it says.
+  DeviceUpdate update = DeviceUpdate::automatic;
 };
 
+class DeviceUpdater;
 class HostCopies;
 class StateMemory;
 
@@ -91,8 +112,9 @@ class StateMemory;
 /// the same bits but for the square root of Adam, which is exact here. They do not depend on the instruction
 /// set or the number of threads.
 ///
-/// Parameters: fp32, bf16 or fp16 leaves on the CPU, or with OffloadOptions::to_host all on one device, dense in memory (any order of dimensions, channels_last
-/// too), without memory in common; anything else is an error, and so are none at all. One that a group lists
+/// Parameters: fp32, bf16 or fp16 leaves, all on one device, dense in memory (any order of dimensions,
+/// channels_last too), without memory in common; elsewhere than on the CPU DeviceUpdate or
+/// OffloadOptions::to_host says who makes the update; anything else is an error, and so are none at all. One that a group lists
 /// again (a tied weight that is registered under two names) is one parameter, as in what PyTorch's
 /// parameters() gives; LibTorch's C++ optimizers, whose parameters() lists it twice, make two updates of it
 /// in each step. In two groups it is an error. A parameter whose size or layout has changed since its first
@@ -168,6 +190,8 @@ class ULP_API FusedOptimizer : public torch::optim::Optimizer {
 
   /// Copies on the host; null without OffloadOptions::to_host. Internal to the room.
   HostCopies* host_copies() const { return host_copies_.get(); }
+  /// Who makes the update on the device; null where the host does. Internal to the room.
+  DeviceUpdater* device_updater() const { return device_updater_.get(); }
   /// Where state is made. Internal to the room.
   const StateMemory& state_memory() const { return *state_memory_; }
 
@@ -175,6 +199,7 @@ class ULP_API FusedOptimizer : public torch::optim::Optimizer {
   uint64_t seed_;
   std::unique_ptr<HostCopies> host_copies_;
   std::unique_ptr<StateMemory> state_memory_;
+  std::unique_ptr<DeviceUpdater> device_updater_;
   std::unordered_map<const c10::TensorImpl*, FusedMask> masks_;
   std::unordered_map<const c10::TensorImpl*, FusedPlace> places_;
 };

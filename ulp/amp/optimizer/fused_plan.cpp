@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "ulp/amp/optimizer/device/device_updater.h"
 #include "ulp/amp/optimizer/fused_step.h"
 #include "ulp/amp/optimizer/host_copies.h"
 #include "ulp/amp/optimizer/moment_store.h"
@@ -17,6 +18,28 @@
 #include "ulp/libtorch/torch_parallel.h"
 
 namespace ulp::amp {
+
+FusedParamState& state_for(FusedOptimizer& optimizer, const at::Tensor& parameter) {
+  auto& state = optimizer.state()[parameter.unsafeGetTensorImpl()];
+  if (!state) state = std::make_unique<FusedParamState>();
+  return static_cast<FusedParamState&>(*state);
+}
+
+c10::Device device_of(FusedOptimizer& optimizer) {
+  for (const auto& group : optimizer.param_groups()) {
+    if (!group.params().empty()) return group.params().front().device();
+  }
+  return c10::kCPU;
+}
+
+kernels::OptimizerTensor gradient_tensor(const GradientEntry& entry) {
+  kernels::OptimizerTensor tensor;
+  tensor.size = entry.parameter.numel();
+  tensor.gradient = entry.gradient.const_data_ptr();
+  tensor.gradient_type = libtorch::data_type_of(entry.gradient.scalar_type()).value();
+  if (entry.mask.defined()) tensor.mask = entry.mask.const_data_ptr<uint8_t>();
+  return tensor;
+}
 
 namespace {
 
@@ -117,12 +140,6 @@ void* master_data(at::Tensor& master, const at::Tensor& parameter, MasterWeights
   return master.data_ptr();
 }
 
-FusedParamState& state_of(FusedOptimizer& optimizer, const at::Tensor& parameter) {
-  auto& state = optimizer.state()[parameter.unsafeGetTensorImpl()];
-  if (!state) state = std::make_unique<FusedParamState>();
-  return static_cast<FusedParamState&>(*state);
-}
-
 /// What give_state() needs of one parameter.
 struct Prepared {
   FusedParamState& state;
@@ -192,16 +209,7 @@ at::Tensor mask_bits_of(const FusedOptimizer& optimizer, const GradientEntry& of
          " as it was when its mask was set, of sizes ", at::IntArrayRef(mask->sizes), " and strides ",
          at::IntArrayRef(mask->strides), ", got ", of.parameter.sizes(), " and ", of.parameter.strides());
   }
-  return mask->bits;
-}
-
-OptimizerTensor gradient_tensor(const GradientEntry& entry) {
-  OptimizerTensor tensor;
-  tensor.size = entry.parameter.numel();
-  tensor.gradient = entry.gradient.const_data_ptr();
-  tensor.gradient_type = libtorch::data_type_of(entry.gradient.scalar_type()).value();
-  if (entry.mask.defined()) tensor.mask = entry.mask.const_data_ptr<uint8_t>();
-  return tensor;
+  return mask->on_device.defined() ? mask->on_device : mask->bits;
 }
 
 /// Updates all parameters; those of another device bucket by bucket, as their gradients arrive.
@@ -237,7 +245,7 @@ UpdateStep update_numbers(const UpdateRule& rule, int64_t count) {
 
 OptimizerTensor prepare_update(FusedOptimizer& optimizer, const GradientEntry& entry, UpdateStep& step) {
   const FusedOptions& options = options_of(optimizer.param_groups()[entry.group]);
-  FusedParamState& state = state_of(optimizer, entry.parameter);
+  FusedParamState& state = state_for(optimizer, entry.parameter);
   const int64_t count = state.step + 1;
   OptimizerTensor tensor = gradient_tensor(entry);
   tensor.store = store_of(entry.parameter, options.masters);
@@ -266,15 +274,14 @@ std::string parameter_name(size_t group, size_t index) {
   return "parameter " + std::to_string(index) + " of group " + std::to_string(group);
 }
 
-void check_parameter(const at::Tensor& parameter, MasterWeights masters, bool to_host, size_t group,
+void check_parameter(const at::Tensor& parameter, MasterWeights masters, bool elsewhere, size_t group,
                      size_t index) {
   if (!parameter.defined())
     fail(kFusedOptimizerWhere, "expected a tensor for ", parameter_name(group, index));
-  if (!to_host && !parameter.device().is_cpu()) {
+  if (!elsewhere && !parameter.device().is_cpu()) {
     fail(kFusedOptimizerWhere,
-         "expected parameters on the CPU (elsewhere use OffloadOptions, or torch::optim with GradScaler), "
-         "got ",
-         parameter.device(), " for ", parameter_name(group, index));
+         "expected parameters on the CPU (an optimizer is made for the device of its parameters, or with ",
+         "OffloadOptions::to_host), got ", parameter.device(), " for ", parameter_name(group, index));
   }
   if (!is_float(parameter) || !parameter.is_non_overlapping_and_dense()) {
     fail(kFusedOptimizerWhere, "expected fp32, bf16 or fp16 parameters that are dense in memory, got ",
@@ -291,7 +298,9 @@ void check_apart(std::vector<ParameterMemory> parameters) {
   const auto begin = [](const ParameterMemory& one) {
     return static_cast<const char*>(one.parameter.const_data_ptr());
   };
-  std::erase_if(parameters, [](const ParameterMemory& one) { return one.parameter.numel() == 0; });
+  std::erase_if(parameters, [](const ParameterMemory& one) {
+    return one.parameter.numel() == 0 || one.parameter.is_meta();  // which have no memory
+  });
   std::ranges::sort(parameters, {}, begin);
   for (size_t i = 1; i < parameters.size(); ++i) {
     const ParameterMemory &one = parameters[i - 1], &other = parameters[i];
@@ -302,11 +311,24 @@ void check_apart(std::vector<ParameterMemory> parameters) {
   }
 }
 
+namespace {
+
+/// Throws for what the device's updater does not know.
+void check_entry(const DeviceUpdater& updater, const GradientEntry& entry, const FusedOptions& options) {
+  const std::string problem = updater.problem(entry, options);
+  if (!problem.empty())
+    fail(kFusedOptimizerWhere, problem, " for ", parameter_name(entry.group, entry.index));
+}
+
+}  // namespace
+
 std::vector<GradientEntry> collect_gradients(FusedOptimizer& optimizer) {
   const at::NoGradGuard no_grad;
   std::vector<GradientEntry> entries;
   std::vector<ParameterMemory> memory;
   HostCopies* const copies = optimizer.host_copies();
+  const DeviceUpdater* const updater = optimizer.device_updater();
+  const bool elsewhere = copies != nullptr || updater != nullptr;
   uint32_t ordinal = 0;
   for (size_t group = 0; group < optimizer.param_groups().size(); ++group) {
     const FusedOptions& options = options_of(optimizer.param_groups()[group]);
@@ -315,7 +337,7 @@ std::vector<GradientEntry> collect_gradients(FusedOptimizer& optimizer) {
     for (size_t i = 0; i < parameters.size(); ++i, ++ordinal) {
       const at::Tensor& gradient = parameters[i].grad();
       if (!gradient.defined()) continue;
-      check_parameter(parameters[i], options.masters, copies != nullptr, group, i);
+      check_parameter(parameters[i], options.masters, elsewhere, group, i);
       check_gradient(gradient, parameters[i], group, i);
       memory.push_back({parameters[i], group, i});
       GradientEntry& entry = entries.emplace_back(GradientEntry{group, i, ordinal, parameters[i], {}});
@@ -328,6 +350,7 @@ std::vector<GradientEntry> collect_gradients(FusedOptimizer& optimizer) {
           copies != nullptr ? copies->fetch(parameters[i], gradient) : in_layout_of(parameters[i], gradient);
       if (copies != nullptr) entry.bucket = copies->bucket();
       entry.mask = mask_bits(optimizer, entry);
+      if (updater != nullptr) check_entry(*updater, entry, options);
     }
   }
   if (copies != nullptr && !entries.empty()) copies->finish_fetching();
@@ -346,6 +369,10 @@ double square_sum_of(const std::vector<GradientEntry>& entries) {
 }  // namespace
 
 double gradient_square_sum(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries) {
+  if (DeviceUpdater* updater = optimizer.device_updater()) {
+    const at::NoGradGuard no_grad;
+    return updater->square_sum(entries).item<double>();  // the one place where a step waits for the device
+  }
   if (HostCopies* copies = optimizer.host_copies()) copies->wait_for_all();
   return square_sum_of(entries);
 }
@@ -362,9 +389,10 @@ double gradient_square_sum(const std::vector<at::Tensor>& gradients) {
   return square_sum_of(entries);
 }
 
-void apply_gradients(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries,
-                     float inverse_scale, float clip) {
-  const at::NoGradGuard no_grad;
+namespace {
+
+void apply_on_host(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries, float inverse_scale,
+                   float clip) {
   std::vector<UpdateStep> steps(entries.size());
   std::vector<OptimizerTensor> tensors;
   int64_t parameters = 0;
@@ -375,9 +403,21 @@ void apply_gradients(FusedOptimizer& optimizer, const std::vector<GradientEntry>
     tensors.push_back(tensor);
   }
   update_in_buckets(optimizer.host_copies(), entries, tensors, inverse_scale, clip);
+}
+
+}  // namespace
+
+void apply_gradients(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries,
+                     float inverse_scale, float clip) {
+  const at::NoGradGuard no_grad;
+  if (DeviceUpdater* updater = optimizer.device_updater()) {
+    updater->apply(optimizer, entries, inverse_scale, clip);
+  } else {
+    apply_on_host(optimizer, entries, inverse_scale, clip);
+  }
   // Autograd and the autocast cache recognise changed values by their version.
   for (const GradientEntry& entry : entries) {
-    state_of(optimizer, entry.parameter).step += 1;
+    state_for(optimizer, entry.parameter).step += 1;
     entry.parameter.unsafeGetTensorImpl()->bump_version();
   }
   if (HostCopies* copies = optimizer.host_copies()) copies->end();

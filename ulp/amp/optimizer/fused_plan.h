@@ -16,7 +16,7 @@ struct GradientEntry {
   size_t index;      ///< within the group
   uint32_t ordinal;  ///< place in the list of all parameters
   at::Tensor parameter;
-  at::Tensor gradient;   ///< on the host, in the parameter's memory layout
+  at::Tensor gradient;   ///< on the host or with a device's updater there, in the parameter's memory layout
   at::Tensor mask = {};  ///< FusedMask::bits; undefined where there is none
   at::Tensor host = {};  ///< the parameter itself, or its copy on the host
   size_t bucket = 0;     ///< of those that are waited for together
@@ -24,8 +24,8 @@ struct GradientEntry {
 
 /// "parameter 3 of group 0", for messages.
 std::string parameter_name(size_t group, size_t index);
-/// An error unless the kernels can update the parameter.
-void check_parameter(const at::Tensor& parameter, MasterWeights masters, bool to_host, size_t group,
+/// An error unless the kernels can update the parameter; `elsewhere`: it need not be on the CPU.
+void check_parameter(const at::Tensor& parameter, MasterWeights masters, bool elsewhere, size_t group,
                      size_t index);
 /// A parameter, and which one it is.
 struct ParameterMemory {
@@ -36,6 +36,15 @@ struct ParameterMemory {
 void check_apart(std::vector<ParameterMemory> parameters);
 /// An error if the group does not belong to a FusedOptimizer.
 const FusedOptions& options_of(const torch::optim::OptimizerParamGroup& group);
+
+/// Where the parameters are.
+c10::Device device_of(FusedOptimizer& optimizer);
+
+/// What the kernels need to measure a gradient.
+kernels::OptimizerTensor gradient_tensor(const GradientEntry& entry);
+
+/// The state of a parameter, made where there is none.
+FusedParamState& state_for(FusedOptimizer& optimizer, const at::Tensor& parameter);
 
 /// All gradients; an error for those that are sparse or not floating-point numbers on their parameter's
 /// device, and for parameters that no longer fit their state or share memory. Those that come from another

@@ -47,7 +47,7 @@ FusedStepResult fused_step(FusedOptimizer& optimizer, GradScaler* scaler, const 
     if (options.max_norm) done.clip_factor = clip_factor(*options.max_norm, done.grad_norm);
     apply_gradients(optimizer, entries, pending.inverse_scale, static_cast<float>(done.clip_factor));
   } else if (is_skipped(done.result)) {
-    unscale_gradients(optimizer, pending.inverse_scale, {.allow_half = true});
+    unscale_gradients(optimizer, pending.inverse_scale, {.allow_half = true, .verdict = false});
   }
   if (scaled) scaler->end_step(optimizer, done.result);
   return done;

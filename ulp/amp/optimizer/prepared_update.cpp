@@ -201,6 +201,8 @@ PreparedUpdate::PreparedUpdate(FusedOptimizer& optimizer, std::vector<PreparedGr
   if (optimizer.host_copies() != nullptr)
     fail(kPreparedUpdateWhere,
          "expected an optimizer beside its parameters, got one with OffloadOptions::to_host");
+  if (optimizer.device_updater() != nullptr)
+    fail(kPreparedUpdateWhere, "expected an optimizer that the host steps, got one whose device does");
   std::vector<ParameterMemory> memory;
   for (const PreparedGradient& gradient : gradients) {
     Parts::Entry& entry =

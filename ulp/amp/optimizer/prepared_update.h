@@ -24,7 +24,7 @@ struct PreparedGradient {
 class ULP_API PreparedUpdate {
  public:
   /// Throws Error for tensors that are not parameters of the optimizer, not fp32 on the CPU or that share memory, and for
-  /// an optimizer with OffloadOptions::to_host.
+  /// an optimizer with OffloadOptions::to_host or of another device.
   PreparedUpdate(FusedOptimizer& optimizer, std::vector<PreparedGradient> gradients);
   PreparedUpdate(PreparedUpdate&&) noexcept;
   ~PreparedUpdate();

@@ -21,16 +21,21 @@ bool StateMemory::is_for(int64_t elements, c10::ScalarType type) const {
 }
 
 at::Tensor StateMemory::zeros(const at::Tensor& like, c10::ScalarType type) const {
+  if (!device_.is_cpu())
+    return at::zeros_like(like, like.options().dtype(type).device(device_).requires_grad(false));
   return is_for(like.numel(), type) ? in_file(like.sizes(), like.strides(), type)
                                     : zeros_on_large_pages(like, type);
 }
 
 at::Tensor StateMemory::zeros(int64_t size, c10::ScalarType type) const {
-  return is_for(size, type) ? in_file({size}, {1}, type) : at::zeros({size}, at::TensorOptions(type));
+  return is_for(size, type) ? in_file({size}, {1}, type)
+                            : at::zeros({size}, at::TensorOptions(type).device(device_));
 }
 
 void StateMemory::move(at::Tensor& tensor) const {
-  if (tensor.defined() && is_for(tensor.numel(), tensor.scalar_type()))
+  if (!tensor.defined()) return;
+  if (tensor.device() != device_) tensor = tensor.to(device_);  // strides are kept
+  if (is_for(tensor.numel(), tensor.scalar_type()))
     tensor = in_file(tensor.sizes(), tensor.strides(), tensor.scalar_type()).copy_(tensor);
 }
 

@@ -93,7 +93,7 @@ std::optional<bool> unscale_gradients(torch::optim::Optimizer& optimizer, float 
     check_and_multiply(bucket, found, inverse_scale);
     if (options.test_unscaled && inverse_scale > 1) check_and_multiply(bucket, found, 1);
   }
-  if (found_inf.empty()) return std::nullopt;
+  if (found_inf.empty() || !options.verdict) return std::nullopt;
   bool nonfinite = false;
   for (const at::Tensor& found : found_inf) nonfinite = found.item<float>() != 0 || nonfinite;
   return nonfinite;

@@ -12,6 +12,7 @@ namespace ulp::amp {
 struct UnscaleOptions {
   bool test_unscaled = false;  ///< an inverse above 1 can make an inf: that counts as one, too
   bool allow_half = false;     ///< fp16 gradients are no error
+  bool verdict = true;         ///< false: nothing is returned, and nothing waited for
 };
 
 /// Multiplies every gradient of the optimizer by `inverse_scale` in place (leaves them when it is 1), in

@@ -1,5 +1,6 @@
-# cmake -DOUTPUT=assets.cpp -DFILES=name=path[,name=path...] -P embed.cmake: writes each file as a string constant.
-set(code "#include \"ulp/report/assets.h\"\n\nnamespace ulp::report::assets {\n")
+# cmake -DOUTPUT=assets.cpp -DHEADER=ulp/report/assets.h -DNAMESPACE=ulp::report::assets -DFILES=name=path[,name=path...] -P embed.cmake:
+# writes each file as a string constant that the header declares.
+set(code "#include \"${HEADER}\"\n\nnamespace ${NAMESPACE} {\n")
 string(REPLACE "," ";" pairs "${FILES}")
 file(WRITE "${OUTPUT}" "${code}")
 foreach(pair IN LISTS pairs)
@@ -15,4 +16,4 @@ foreach(pair IN LISTS pairs)
   file(APPEND "${OUTPUT}" "${content}")
   file(APPEND "${OUTPUT}" ")ulp_asset\";\n")
 endforeach()
-file(APPEND "${OUTPUT}" "}  // namespace ulp::report::assets\n")
+file(APPEND "${OUTPUT}" "}  // namespace ${NAMESPACE}\n")
