@@ -10,6 +10,7 @@
 #include "fp8_support.h"
 #include "ulp/amp/fp8/fp8_autocast.h"
 #include "ulp/amp/fp8/fp8_layers_of.h"
+#include "ulp/amp/fp8/fp8_ops.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 

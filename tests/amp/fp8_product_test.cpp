@@ -31,6 +31,30 @@ TEST(Fp8Product, ScaledMmGivesWhatTheNumbersOfTheCodesGive) {
   }
 }
 
+/// Scales of rows are powers of two: they change no rounding of the sums.
+TEST(Fp8Product, ScaledMmTakesAScaleARow) {
+  torch::manual_seed(2);
+  const auto with_rows = [](Fp8Tensor x) {
+    x.scale_inv = torch::exp2(torch::arange(x.codes.size(0)).remainder(9).to(at::kFloat) - 4).unsqueeze(1);
+    x.block = {1, x.codes.size(1)};
+    return x;
+  };
+  const Fp8Tensor a = codes_of(torch::randn({24, 64}), "fp8_e4m3fn", 16),
+                  b = codes_of(torch::randn({48, 64}), "fp8_e4m3fn", 4);
+  for (const auto& [left, right] :
+       {std::pair(with_rows(a), with_rows(b)), std::pair(with_rows(a), b), std::pair(a, with_rows(b))}) {
+    if (!takes_scaled_mm(left, right)) GTEST_SKIP() << "this LibTorch has no fp8 products on processors";
+    const at::Tensor expected = emulated_product(left, right);
+    const at::Tensor terms = at::mm(left.dequantized().abs(), right.dequantized().abs().t());
+    // 64 products and sums of each element, in any order.
+    EXPECT_TRUE(
+        ((scaled_mm(left, right, false) - expected).abs() <= terms * (64 * 0x1p-23)).all().item<bool>());
+  }
+  Fp8Tensor blocks = a;
+  blocks.scale_inv = torch::ones({24, 2});
+  EXPECT_FALSE(takes_scaled_mm(blocks, b)) << "two blocks a row";
+}
+
 TEST(Fp8Product, ScaledMmIsLeftOutWhereItTakesNoSuchMatrices) {
   const Fp8Tensor a = codes_of(torch::randn({24, 64}), "fp8_e5m2", 1);
   EXPECT_FALSE(takes_scaled_mm(a, codes_of(torch::randn({48, 64}), "fp8_e5m2", 1))) << "both of 2 bits";

@@ -52,7 +52,7 @@ class ULP_API Fp8ProductChooser {
   struct Measured {
     double native, emulated;
   };
-  using Sizes = std::tuple<int64_t, int64_t, int64_t, const void*, const void*, int>;
+  using Sizes = std::tuple<int64_t, int64_t, int64_t, const void*, const void*, bool, int>;
   using Layer = std::tuple<std::string, Fp8ProductRole, Sizes>;
 
   mutable std::mutex lock_;

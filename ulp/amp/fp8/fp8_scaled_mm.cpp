@@ -17,8 +17,12 @@ at::ScalarType type_of(const formats::Format& format) {
   return format.mantissa_bits == 3 ? at::kFloat8_e4m3fn : at::kFloat8_e5m2;
 }
 
+/// One scale for all, or one a row.
 bool is_8_bit(const Fp8Tensor& x) {
-  return x.format->bits() == 8 && x.scale_inv.dim() == 0 && x.codes.dim() == 2;
+  if (x.format->bits() != 8 || x.codes.dim() != 2) return false;
+  const bool rowwise =
+      x.scale_inv.dim() == 2 && x.scale_inv.size(0) == x.codes.size(0) && x.scale_inv.size(1) == 1;
+  return x.scale_inv.dim() == 0 || rowwise;
 }
 
 /// True if this device multiplies fp8 matrices: asked once, by a small product.
@@ -47,8 +51,15 @@ bool has_fp8_products(const at::Device& device) {
 at::Tensor scaled_mm(const Fp8Tensor& a, const Fp8Tensor& b, bool fast_accumulation) {
   const at::Tensor left = a.codes.contiguous().view(type_of(*a.format));
   const at::Tensor right = b.codes.contiguous().view(type_of(*b.format)).t();
-  return at::_scaled_mm(left, right, a.scale_inv.contiguous(), b.scale_inv.contiguous(), /*bias=*/{},
-                        /*scale_result=*/{}, at::kFloat, fast_accumulation);
+  const auto product = [&](const at::Tensor& scale_a, const at::Tensor& scale_b) {
+    return at::_scaled_mm(left, right, scale_a, scale_b, /*bias=*/{}, /*scale_result=*/{}, at::kFloat,
+                          fast_accumulation);
+  };
+  if (a.scale_inv.dim() == 0 && b.scale_inv.dim() == 0)
+    return product(a.scale_inv.contiguous(), b.scale_inv.contiguous());
+  // LibTorch's own products with a scale a row are rounded to bf16: the sums of codes are scaled here.
+  const at::Tensor one = at::ones({}, a.scale_inv.options());
+  return product(one, one).mul_(a.scale_inv).mul_(b.scale_inv.t());
 }
 
 bool takes_scaled_mm(const Fp8Tensor& a, const Fp8Tensor& b) {
