@@ -25,6 +25,8 @@
 #include "ulp/amp/fp8/fp8_products.h"
 #include "ulp/amp/fp8/fp8_state.h"
 #include "ulp/amp/fp8/to_fp8.h"
+#include "ulp/amp/optimizer/fused_step.h"
+#include "ulp/amp/optimizer/graphed_step.h"
 #include "ulp/amp/scaling/grad_scaler.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/capture.h"
@@ -142,6 +144,25 @@ int show_machine(const Options& options) {
   return 0;
 }
 
+/// The fused optimizer on the device, and a CUDA graph with another one.
+struct OwnUpdate {
+  std::unique_ptr<ulp::amp::FusedOptimizer> fused, of_graph;
+  std::unique_ptr<ulp::amp::CapturableStep> capturable;
+  std::unique_ptr<ulp::amp::GraphedStep> graphed;
+
+  /// Makes what is not there yet: with a loss the graph, else the optimizer.
+  void start(const std::vector<torch::Tensor>& parameters, const ulp::amp::GraphedStep::Loss& loss) {
+    auto& optimizer = loss ? of_graph : fused;
+    if (optimizer) return;
+    optimizer = std::make_unique<ulp::amp::FusedOptimizer>(
+        std::vector<ulp::amp::FusedGroup>{{parameters, ulp::amp::AdamWRule{.lr = 1e-5}}}, 1,
+        ulp::amp::OffloadOptions{.update = ulp::amp::DeviceUpdate::kernels});
+    if (!loss) return;
+    capturable = std::make_unique<ulp::amp::CapturableStep>(*of_graph);
+    graphed = std::make_unique<ulp::amp::GraphedStep>(*of_graph, *capturable, loss);
+  }
+};
+
 int run(const Options& options) {
   const std::string& name = options.model;
   const ulp::models::BertConfig config =
@@ -164,6 +185,8 @@ int run(const Options& options) {
       {{"tf32", "tf32", captured}, nullptr},
       {{"bf16", "bf16", captured}, nullptr},
       {{"fp16 and loss scaling", "fp16", captured}, nullptr},
+      {{"bf16 and fused step", "bf16", captured}, nullptr},
+      {{"bf16 as a CUDA graph", "bf16", captured}, nullptr},
       {{"bf16 and sqrt checkpoints", "bf16", captured, true}, nullptr},
       {{"fp8:current", "bf16", nullptr}, "fp8:current"},
       {{"fp8:delayed", "bf16", nullptr}, "fp8:delayed"}};
@@ -189,14 +212,24 @@ int run(const Options& options) {
         .allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)]
         .peak;
   };
+  const auto loss_of = [&](const Way& way, const std::vector<torch::Tensor>& inputs) {
+    const auto guard = ulp::amp::autocast_for(ulp::amp::find_precision(way.precision), torch::kCUDA);
+    return torch::cross_entropy_loss(way.model->forward(inputs[0]).to(torch::kFloat), inputs[1]);
+  };
+  OwnUpdate own;
   const auto step = [&](Way& way) {
-    optimizer.zero_grad();
-    torch::Tensor loss;
-    {
-      const auto guard = ulp::amp::autocast_for(ulp::amp::find_precision(way.precision), torch::kCUDA);
-      loss = torch::cross_entropy_loss(way.model->forward(tokens).to(torch::kFloat), targets);
+    if (way.name == "bf16 as a CUDA graph") {
+      own.start(captured->parameters(), [&](const auto& inputs) { return loss_of(way, inputs); });
+      own.graphed->run({tokens, targets});
+      return;
     }
-    if (way.precision == "fp16") {
+    optimizer.zero_grad();
+    const torch::Tensor loss = loss_of(way, {tokens, targets});
+    if (way.name == "bf16 and fused step") {
+      loss.backward();
+      own.start(captured->parameters(), {});
+      ulp::amp::fused_step(*own.fused, nullptr);
+    } else if (way.precision == "fp16") {
       scaler.scale(loss).backward();
       scaler.step(optimizer);
       scaler.update();

@@ -19,7 +19,8 @@ started=$SECONDS
 NEEDED=(nlohmann/json.hpp=nlohmann-json3-dev gtest/gtest.h=libgtest-dev zip.h=libzip-dev unicode/uchar.h=libicu-dev
   zlib.h=zlib1g-dev flatbuffers/flatbuffers.h=libflatbuffers-dev flatc=flatbuffers-compiler chart.js=libjs-chart.js)
 # Tests that run first: what failed before, then what trains.
-FIRST=(Cuda.CheckpointsGiveTheBits Cuda.AutocastAndLossScalingTrain Cuda.Fp8LayersGiveWhatTheProcessorEmulates
+FIRST=(Cuda.CheckpointsGiveTheBits Cuda.AutocastAndLossScalingTrain Cuda.KernelsCompiledAtRunTimeGiveTheHostsBits
+  Cuda.AGraphOfAWholeStepTrainsAsItsSteps Cuda.Fp8LayersGiveWhatTheProcessorEmulates
   Cuda.Fp8ModelsTrainAndSayWhichProductsTheyTook Cuda.QuantizationAwareTrainingConvertsAsOnTheProcessor)
 
 say() { printf 'gpu: %s\n' "$*"; }
@@ -155,6 +156,7 @@ parts() {
   for name in "bert-base 32" "bert-large 16"; do
     printf 'bench-%s\t%s\n' "${name% *}-precisions" "$bench $name 128 5 --seconds 35 --json \$json --ways 'fp32,tf32,bf16,fp16 and loss scaling'"
     printf 'bench-%s\t%s\n' "${name% *}-fp8" "$bench $name 128 5 --seconds 35 --json \$json --ways 'bf16,fp8:current,fp8:delayed'"
+    printf 'bench-%s\t%s\n' "${name% *}-updates" "$bench $name 128 5 --seconds 35 --json \$json --ways 'bf16,bf16 and fused step,bf16 as a CUDA graph'"
     printf 'bench-%s\t%s\n' "${name% *}-checkpoints" "$bench $name 128 5 --seconds 35 --json \$json --ways 'bf16,bf16 and sqrt checkpoints'"
   done
   printf 'peer-bert-base-eager\tpython3 bench/peers/gpu_step.py bert-base 32 128 5 eager\n'
