@@ -57,7 +57,7 @@ at::Tensor GraphedStep::run(const std::vector<at::Tensor>& inputs) {
   if (!captured_)
     optimizer_.zero_grad(/*set_to_none=*/true);  // backward makes them, in the graph's own memory there
   if (runs_ < warm_up_) {
-    work();
+    graph_->warm_up([this] { work(); });
     ++runs_;
     return loss_;
   }

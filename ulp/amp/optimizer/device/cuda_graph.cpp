@@ -19,14 +19,25 @@ namespace {
 
 class CudaGraph : public GraphRecorder {
  public:
-  explicit CudaGraph(c10::Device device) : device_(device) {}
+  explicit CudaGraph(c10::Device device)
+      : device_(device),
+        streams_(device.type()),
+        stream_(streams_.getStreamFromGlobalPool(device)) {}  // the default stream cannot be recorded
+
+  void warm_up(const std::function<void()>& work) override {
+    const c10::OptionalDeviceGuard guard(device_);
+    streams_.synchronizeDevice(device_.index());
+    {
+      const c10::StreamGuard side(stream_);
+      work();
+    }
+    streams_.synchronizeDevice(device_.index());
+  }
 
   void capture(const std::function<void()>& work) override {
     const c10::OptionalDeviceGuard guard(device_);
-    const c10::impl::VirtualGuardImpl streams(device_.type());
-    streams.synchronizeDevice(device_.index());
-    // The default stream cannot be recorded.
-    const c10::StreamGuard side(streams.getStreamFromGlobalPool(device_));
+    streams_.synchronizeDevice(device_.index());
+    const c10::StreamGuard side(stream_);
     graph_.capture_begin();
     try {
       work();
@@ -56,6 +67,8 @@ class CudaGraph : public GraphRecorder {
   }
 
   c10::Device device_;
+  c10::impl::VirtualGuardImpl streams_;
+  c10::Stream stream_;
   at::cuda::CUDAGraph graph_;
 };
 

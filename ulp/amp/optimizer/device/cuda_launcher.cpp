@@ -24,15 +24,15 @@ class CudaLauncher : public KernelLauncher {
       : device_(device), driver_({libraries.driver}) {
     if (!driver_) fail(kLauncherWhere, "expected NVIDIA's driver ('", libraries.driver, "'), got none");
     expect("cuInit", driver_.call("cuInit", 0U));
-    const c10::OptionalDeviceGuard guard(device);
     int cu_device = 0, major = 0, minor = 0;
     constexpr int kMajor = 75, kMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
-    // That of the current context: LibTorch's numbers leave out devices that CUDA_VISIBLE_DEVICES hides, as
-    // the driver's do.
-    expect("cuCtxGetDevice", driver_.call("cuCtxGetDevice", &cu_device));
+    expect("cuDeviceGet", driver_.call("cuDeviceGet", &cu_device, static_cast<int>(device.index())));
     expect("cuDeviceGetAttribute", driver_.call("cuDeviceGetAttribute", &major, kMajor, cu_device));
     expect("cuDeviceGetAttribute", driver_.call("cuDeviceGetAttribute", &minor, kMinor, cu_device));
+    // LibTorch's own context, kept as long as the process: another thread need not have it as its current one.
+    expect("cuDevicePrimaryCtxRetain", driver_.call("cuDevicePrimaryCtxRetain", &context_, cu_device));
     const std::string code = compile_update_kernels(libraries.nvrtc, 10 * major + minor);
+    const CurrentContext current(*this);
     expect("cuModuleLoadData",
            driver_.call("cuModuleLoadData", &module_, static_cast<const void*>(code.data())));
   }
@@ -44,12 +44,30 @@ class CudaLauncher : public KernelLauncher {
     const c10::OptionalDeviceGuard guard(device_);
     void* const stream = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_).native_handle();
     void* parameters[] = {const_cast<void*>(args)};
+    const CurrentContext current(*this);
     expect("cuLaunchKernel", driver_.call("cuLaunchKernel", function(kernel), static_cast<unsigned>(blocks),
                                           1U, 1U, kBlockThreads, 1U, 1U, 0U, stream,
                                           static_cast<void**>(parameters), static_cast<void**>(nullptr)));
   }
 
  private:
+  /// The device's context is the thread's while this is there.
+  class CurrentContext {
+   public:
+    explicit CurrentContext(const CudaLauncher& of) : driver_(of.driver_) {
+      of.expect("cuCtxPushCurrent", driver_.call("cuCtxPushCurrent_v2", of.context_));
+    }
+    ~CurrentContext() {
+      void* popped = nullptr;
+      driver_.call("cuCtxPopCurrent_v2", &popped);
+    }
+    CurrentContext(const CurrentContext&) = delete;
+    CurrentContext& operator=(const CurrentContext&) = delete;
+
+   private:
+    const NamedLibrary& driver_;
+  };
+
   void expect(const char* call, int status) const {
     if (status == 0) return;
     const char* text = nullptr;
@@ -67,6 +85,7 @@ class CudaLauncher : public KernelLauncher {
 
   c10::Device device_;
   NamedLibrary driver_;
+  void* context_ = nullptr;
   void* module_ = nullptr;  // stays as long as the process
   std::mutex mutex_;
   std::map<std::string, void*> functions_;
