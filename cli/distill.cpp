@@ -14,6 +14,7 @@
 #include "ulp/app/checksum.h"
 #include "ulp/app/data.h"
 #include "ulp/app/model_file.h"
+#include "ulp/app/published_file.h"
 #include "ulp/app/runnable.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
@@ -48,18 +49,25 @@ app::DistillRecipe make_recipe(const DistillFlags& flags) {
   return recipe;
 }
 
+/// --network names the network of those teachers and students that do not say it.
+app::ModelSpec asked_of(const std::string& file, app::ModelSpec spec) {
+  if (!app::is_published_file(file, spec.network) || app::says_its_network(file)) spec.network.clear();
+  return spec;
+}
+
 /// The network of a TorchScript file, which trains as a graph.
 app::StudentSource script_source(const std::string& name, const app::ModelSpec& spec, uint64_t seed) {
   if (spec.kind != app::NetworkKind::image)
     fail_file("cli.distill", "expected a file of `ulp train` for a text, got '", name, "'");
-  const app::LoadedModel model = app::load_model_file(name, spec);
+  const app::LoadedModel model = app::load_model_file(name, asked_of(name, spec));
   const int64_t classes = model.forward(at::zeros(model.spec.batch_sizes(2))).size(-1);
   if (classes != spec.num_classes)
     fail_file("cli.distill", "expected a network of ", spec.num_classes, " classes for this data, got '",
               name, "' of ", classes);
   return {model.spec.name, [name, spec, seed] {
             torch::manual_seed(seed);
-            const std::shared_ptr<graph::GraphModule> graph = app::load_model_file(name, spec).graph;
+            const std::shared_ptr<graph::GraphModule> graph =
+                app::load_model_file(name, asked_of(name, spec)).graph;
             return app::Network{
                 graph, [graph](const train::TaskBatch& batch) { return graph->forward(batch.inputs); }};
           }};
@@ -111,8 +119,8 @@ struct DistillJob {
 app::Runnable open_teacher(const DistillFlags& flags, const std::string& file) {
   const auto stored = app::is_engine_file(file) ? std::nullopt : app::read_model_spec(file);
   if (!stored || stored->kind == app::NetworkKind::image)
-    return app::load_runnable(file, flags.shape.spec(), {.threads = flags.threads});
-  app::LoadedModel model = app::load_any_model_file(file, flags.shape.spec());
+    return app::load_runnable(file, asked_of(file, flags.shape.spec()), {.threads = flags.threads});
+  app::LoadedModel model = app::load_any_model_file(file, asked_of(file, flags.shape.spec()));
   return {"LibTorch", model.spec, model.forward, nullptr, model.graph};
 }
 

@@ -246,6 +246,9 @@ TEST_F(PublishedTool, RefusesDecodersThatComputeSomethingElse) {
   expect_error(shop_->ulp("lower llama --size length=8 --out x.ulp"), 3,
                "a size of 'time', the dimension of");
   expect_error(shop_->ulp("lower gpt2 --size time=8 --out x.ulp"), 3, "expected no --size beside 'gpt2'");
+  expect_error(
+      shop_->ulp("lower llama --network resnet18 --out x.ulp"), 1,
+      "expected no --network beside 'llama', which says itself which network it is, got --network resnet18");
   good("lower llama --size time=8 --continued time --out short.ulp");
   expect_error(shop_->ulp("generate short.ulp --prompt 'a fine day, an awful hour and more'"), 1,
                "at most 8 tokens");
@@ -276,6 +279,15 @@ TEST_F(PublishedImages, WeightsOfANamedNetwork) {
       "--max-steps 2 --threads 1 --no-latency --no-alone --out student.st");
   EXPECT_EQ(json::parse(good("inspect " + named + " --json").out)["metadata"].count("missing"), 0U);
   expect_error(shop_->ulp("lower weights.safetensors --out x.ulp"), 3, "or --network");
+  for (const char* const command :
+       {"lower", "export", "quantize --data data", "eval --data data", "inspect"}) {
+    const std::string out =
+        std::string(command).find("eval") == 0 || std::string(command) == "inspect"
+            ? ""
+            : std::string(" --out x.") + (std::string(command) == "export" ? "onnx" : "ulp");
+    expect_error(shop_->ulp(std::string(command) + " m.safetensors --network lenet5" + out), 1,
+                 "expected no --network beside 'm.safetensors', which says itself which network it is");
+  }
   expect_error(shop_->ulp("lower weights.safetensors --network lenet6 --out x.ulp"), 3, "lenet5, ");
   expect_error(shop_->ulp("lower weights.safetensors --network mlp --out x.ulp"), 3,
                "does not fit the model");

@@ -279,6 +279,10 @@ LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& 
 }
 
 void expect_named_sizes(const ModelSpec& asked, const std::filesystem::path& path) {
+  const bool nameless = is_published_file(path, asked.network) && !says_its_network(path);
+  if (!asked.network.empty() && !nameless)
+    fail("app.load_model_file", "expected no --network beside '", path.string(),
+         "', which says itself which network it is, got --network ", asked.network);
   if (asked.sizes.empty() || (is_published_file(path) && !is_gguf_file(path)))
     return;  // which is asked itself
   if (!is_exchange_file(path) || is_graph_file(path))
@@ -334,10 +338,20 @@ Network network_of(const std::shared_ptr<graph::GraphModule>& graph) {
 
 }  // namespace
 
+namespace {
+
+/// Without the name of a network, which is that of another file.
+ModelSpec unnamed(ModelSpec spec) {
+  spec.network.clear();
+  return spec;
+}
+
+}  // namespace
+
 ModelSpec spec_for_file(const std::filesystem::path& path, ModelSpec like) {
   if (like.kind == NetworkKind::image && like.image_size == 1 &&
       (is_exchange_file(path) || is_zip_file(path)))
-    like.rows = load_model_file(path, like).spec.rows;
+    like.rows = load_model_file(path, unnamed(like)).spec.rows;
   return like;
 }
 

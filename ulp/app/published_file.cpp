@@ -152,6 +152,10 @@ bool is_published_file(const fs::path& path, const std::string& network) {
   return (!network.empty() || is_file(beside(path, "config.json"))) && is_foreign_safetensors(path);
 }
 
+bool says_its_network(const fs::path& path) {
+  return is_gguf_file(path) || is_file(beside(path, "config.json"));
+}
+
 std::optional<ModelSpec> published_spec(const fs::path& path) {
   if (is_gguf_file(path)) return exchange_files.functions(kLoadPublishedModelWhere).gguf_spec(path);
   const fs::path config = beside(path, "config.json");
