@@ -219,9 +219,9 @@ TEST_F(PublishedTool, RefusesDecodersThatComputeSomethingElse) {
     copy_with("llama", "other", key, value);
     expect_error(shop_->ulp("lower other --out x.ulp"), 3, says);
   };
-  with("model_type", "mixtral", "or \"phi3\", got \"mixtral\"");
+  with("model_type", "mixtral", "or \"stablelm\", got \"mixtral\"");
   with("hidden_act", "relu", "expected hidden_act \"silu\"");
-  with("rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}, "or \"dynamic\", got \"yarn\"");
+  with("rope_scaling", {{"rope_type", "mrope"}, {"factor", 4.0}}, "or \"longrope\", got \"mrope\"");
   with("rope_scaling", {{"type", "linear"}}, "expected factor");
   with("rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}}, "expected low_freq_factor");
   with("rope_scaling", "linear", "expected an object as rope_scaling");
