@@ -191,7 +191,7 @@ TEST_F(PublishedTool, RefusesWhatItDoesNotHave) {
     copy_with("bert", "other", key, value);
     refused(says);
   };
-  with("model_type", "roberta", "or \"phi3\", got \"roberta\"");
+  with("model_type", "roberta", "or \"stablelm\", got \"roberta\"");
   with("hidden_act", "relu", "expected hidden_act \"gelu\", got \"relu\"");
   with("layer_norm_eps", 1e-5, "layer_norm_eps");
   with("num_attention_heads", 3, "heads that divide the width 128");
@@ -221,7 +221,13 @@ TEST_F(PublishedTool, RefusesDecodersThatComputeSomethingElse) {
   };
   with("model_type", "mixtral", "or \"stablelm\", got \"mixtral\"");
   with("hidden_act", "relu", "expected hidden_act \"silu\"");
-  with("rope_scaling", {{"rope_type", "mrope"}, {"factor", 4.0}}, "or \"longrope\", got \"mrope\"");
+  with("rope_scaling", {{"rope_type", "axial"}, {"factor", 4.0}}, "or \"longrope\", got \"axial\"");
+  with("rope_scaling", {{"rope_type", "yarn"}}, "expected factor");
+  with("rope_scaling", {{"rope_type", "longrope"}}, "expected short_factor");
+  with("rope_scaling", {{"rope_type", "longrope"}, {"short_factor", {1.0, 0}}, {"long_factor", {1.0}}},
+       "expected numbers above 0 as short_factor");
+  with("rope_scaling", {{"rope_type", "longrope"}, {"short_factor", {1.0}}, {"long_factor", {1.0}}},
+       "expected rotary divisors of the ");
   with("rope_scaling", {{"type", "linear"}}, "expected factor");
   with("rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}}, "expected low_freq_factor");
   with("rope_scaling", "linear", "expected an object as rope_scaling");
