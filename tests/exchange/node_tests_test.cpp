@@ -47,7 +47,8 @@ at::Tensor tensor_from(const nlohmann::json& said) {
   at::Tensor tensor = torch::empty(said.at("sizes").get<std::vector<int64_t>>(),
                                    types.at(said.at("type").get<std::string>()));
   EXPECT_EQ(bytes.size(), tensor.nbytes());
-  if (tensor.numel() > 0) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), std::min(bytes.size(), tensor.nbytes()));
+  if (tensor.numel() > 0)
+    std::memcpy(tensor.mutable_data_ptr(), bytes.data(), std::min(bytes.size(), tensor.nbytes()));
   return tensor;
 }
 
