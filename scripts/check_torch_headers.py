@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reads the sources with the headers of another LibTorch: scripts/check_torch_headers.py BUILD_DIR TORCH [--jobs N] [--only TEXT]
 
-Each compilation of the library, the tool, tests/cuda and bench/gpu_bench that BUILD_DIR/compile_commands.json has is done again with TORCH/include
+Each compilation of the library, the tool, tests/cuda and the benchmarks for GPUs that BUILD_DIR/compile_commands.json has is done again with TORCH/include
 instead of LibTorch's headers, and stops before code is made (-fsyntax-only). So nothing of TORCH is linked: the headers of a build for GPUs serve
 on a machine without CUDA. Exit status 1 where one does not compile.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from build_time import compiler_call, is_header  # noqa: E402
 
-WANTED = re.compile(r"^(ulp|cli)/|^tests/cuda/|^bench/.*gpu_bench")
+WANTED = re.compile(r"^(ulp|cli)/|^tests/cuda/|^bench/.*gpu_(bench|optimizer_bench)")
 
 
 def read_commands(build):

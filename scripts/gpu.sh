@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests and benchmarks on a machine with a GPU that can be had for a short time only.
-#   scripts/gpu.sh [RESULTS]      builds the library, test_cuda and gpu_bench with all cores into build/gpu, then runs them in
+#   scripts/gpu.sh [RESULTS]      builds the library, test_cuda and two benchmarks with all cores into build/gpu, then runs them in
 #                                 parts of 60 s at most, the most telling first. Each part's result lies at once in RESULTS
 #                                 (default gpu-results): PART.json and PART.txt. A second run skips what passed with the same
 #                                 sources; summary.md lists all.
@@ -159,6 +159,7 @@ parts() {
     printf 'bench-%s\t%s\n' "${name% *}-updates" "$bench $name 128 5 --seconds 35 --json \$json --ways 'bf16,bf16 and fused step,bf16 as a CUDA graph'"
     printf 'bench-%s\t%s\n' "${name% *}-checkpoints" "$bench $name 128 5 --seconds 35 --json \$json --ways 'bf16,bf16 and sqrt checkpoints'"
   done
+  printf 'bench-bert-large-optimizer\t%s\n' "$build/bin/gpu_optimizer_bench bert-large 5 --json \$json"
   printf 'peer-bert-base-eager\tpython3 bench/peers/gpu_step.py bert-base 32 128 5 eager\n'
   printf 'peer-bert-base-compiled\tpython3 bench/peers/gpu_step.py bert-base 32 128 3 "eager bf16,compiled bf16"\n'
 }
@@ -171,7 +172,7 @@ json_string() { # TEXT: between quotes
 
 # A word for the sources: results of others do not count.
 fingerprint() {
-  find ulp cmake CMakeLists.txt tests/cuda tests/amp tests/memory bench/gpu_bench.cpp bench/peers/gpu_step.py -type f | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -c1-16
+  find ulp cmake CMakeLists.txt tests/cuda tests/amp tests/memory bench/gpu_bench.cpp bench/gpu_optimizer_bench.cpp bench/peers/gpu_step.py -type f | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -c1-16
 }
 
 field() { sed -n "s/^ *\"$2\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$1" | head -n 1; }
@@ -288,18 +289,18 @@ fi
 nccl=$torch/../nvidia/nccl/include
 [ ! -e "$nccl/nccl.h" ] || export CPLUS_INCLUDE_PATH=$nccl${CPLUS_INCLUDE_PATH:+:$CPLUS_INCLUDE_PATH}
 begin=$SECONDS
-say "building the library, test_cuda and gpu_bench with $jobs jobs into build/gpu"
+say "building the library, test_cuda and the benchmarks with $jobs jobs into build/gpu"
 if ! cmake -S . -B "$build" -G Ninja "${options[@]}" >"$results/build.txt" 2>&1; then
   write_result build failed $((SECONDS - begin)) 1 "cmake ${options[*]}"
   grep -A 8 'CMake Error' "$results/build.txt" >&2 || tail -n 20 "$results/build.txt" >&2
   die 3 "CMake could not configure, see $results/build.txt"
 fi
-if ! ninja -C "$build" -j "$jobs" test_cuda gpu_bench >>"$results/build.txt" 2>&1; then
-  write_result build failed $((SECONDS - begin)) 1 "ninja test_cuda gpu_bench"
+if ! ninja -C "$build" -j "$jobs" test_cuda gpu_bench gpu_optimizer_bench >>"$results/build.txt" 2>&1; then
+  write_result build failed $((SECONDS - begin)) 1 "ninja test_cuda gpu_bench gpu_optimizer_bench"
   grep -m 10 -E 'error|FAILED' "$results/build.txt" >&2 || tail -n 20 "$results/build.txt" >&2
   die 1 "the build failed, see $results/build.txt"
 fi
-write_result build passed $((SECONDS - begin)) 0 "ninja test_cuda gpu_bench"
+write_result build passed $((SECONDS - begin)) 0 "ninja test_cuda gpu_bench gpu_optimizer_bench"
 say "built in $((SECONDS - begin)) s"
 
 code=0
