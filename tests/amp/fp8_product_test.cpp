@@ -50,9 +50,45 @@ TEST(Fp8Product, ScaledMmTakesAScaleARow) {
     EXPECT_TRUE(
         ((scaled_mm(left, right, false) - expected).abs() <= terms * (64 * 0x1p-23)).all().item<bool>());
   }
-  Fp8Tensor blocks = a;
-  blocks.scale_inv = torch::ones({24, 2});
-  EXPECT_FALSE(takes_scaled_mm(blocks, b)) << "two blocks a row";
+}
+
+/// Drawn numbers of rows and blocks, the last of which are cut; scales are powers of two, one is NaN.
+TEST(Fp8Product, ScaledMmTakesAScaleABlock) {
+  torch::manual_seed(3);
+  const auto with_blocks = [](Fp8Tensor x, int64_t rows, int64_t columns) {
+    const auto parts = [](int64_t size, int64_t block) { return (size + block - 1) / block; };
+    x.scale_inv =
+        torch::exp2(torch::randint(-6, 7, {parts(x.codes.size(0), rows), parts(x.codes.size(1), columns)}));
+    x.block = {rows, columns};
+    return x;
+  };
+  struct Drawn {
+    int64_t m, n, k, rows_a, columns_a, rows_b, columns_b;
+  };
+  for (const Drawn& d : {Drawn{24, 48, 64, 1, 32, 1, 32}, Drawn{5, 16, 160, 1, 128, 128, 128},
+                         Drawn{130, 144, 272, 1, 128, 128, 128}, Drawn{33, 32, 96, 1, 32, 16, 16},
+                         Drawn{1, 16, 48, 1, 16, 1, 48}, Drawn{7, 160, 128, 4, 64, 128, 128}}) {
+    SCOPED_TRACE(d.k);
+    Fp8Tensor a = with_blocks(codes_of(torch::randn({d.m, d.k}), "fp8_e4m3fn", 16), d.rows_a, d.columns_a),
+              b = with_blocks(codes_of(torch::randn({d.n, d.k}), "fp8_e5m2", 4), d.rows_b, d.columns_b);
+    if (!takes_scaled_mm(a, b)) GTEST_SKIP() << "this LibTorch has no fp8 products on processors";
+    const at::Tensor terms = at::mm(a.dequantized().abs(), b.dequantized().abs().t());
+    // k products and sums of each element, in any order.
+    EXPECT_TRUE(((scaled_mm(a, b, false) - emulated_product(a, b)).abs() <=
+                 terms * (static_cast<double>(d.k) * 0x1p-23))
+                    .all()
+                    .item<bool>());
+    a.scale_inv[0][0] = NAN;
+    EXPECT_TRUE(torch::equal(scaled_mm(a, b, false).isnan(), emulated_product(a, b).isnan()));
+  }
+  const Fp8Tensor a = codes_of(torch::randn({24, 192}), "fp8_e4m3fn", 16),
+                  b = codes_of(torch::randn({48, 192}), "fp8_e4m3fn", 4);
+  EXPECT_FALSE(takes_scaled_mm(with_blocks(a, 1, 8), b)) << "blocks of 8 columns";
+  EXPECT_FALSE(takes_scaled_mm(with_blocks(a, 1, 64), with_blocks(b, 1, 96))) << "blocks that end apart";
+  Fp8Tensor wrong = a;
+  wrong.block = {1, 128};
+  wrong.scale_inv = torch::ones({24, 3});
+  EXPECT_FALSE(takes_scaled_mm(wrong, b)) << "three scales of two blocks";
 }
 
 TEST(Fp8Product, ScaledMmIsLeftOutWhereItTakesNoSuchMatrices) {

@@ -36,9 +36,8 @@ bool Fp8ProductChooser::native(const Fp8Tensor& a, const Fp8Tensor& b, const Fp8
                                const std::function<void()>& native, const std::function<void()>& emulated,
                                const Timer& seconds) {
   const std::lock_guard guard(lock_);
-  const bool rowwise = a.scale_inv.dim() != 0 || b.scale_inv.dim() != 0;
-  const Sizes sizes{a.codes.size(0), a.codes.size(1), b.codes.size(0),         a.format,
-                    b.format,        rowwise,         a.codes.device().index()};
+  const Sizes sizes{a.codes.size(0), a.codes.size(1),         b.codes.size(0),         a.format,
+                    b.format,        columns_of_scales(a, b), a.codes.device().index()};
   auto found = measured_.find(sizes);
   if (found == measured_.end()) {
     Measured best{seconds(native), seconds(emulated)};
