@@ -4,13 +4,14 @@
 
 #include <algorithm>
 
+#include "ulp/quant/static/window_runs.h"
+
 namespace ulp::exchange {
 
 std::vector<std::vector<int64_t>> adaptive_elements(int64_t in, int64_t out) {
   std::vector<std::vector<int64_t>> windows;
   size_t most = 0;
-  for (int64_t i = 0; i < out; ++i) {
-    const int64_t begin = i * in / out, end = ((i + 1) * in + out - 1) / out;
+  for (const auto& [begin, end] : quant::adaptive_spans(in, out)) {
     std::vector<int64_t> window;
     for (int64_t place = begin; place < end; ++place) window.push_back(place);
     most = std::max(most, window.size());
@@ -23,9 +24,9 @@ std::vector<std::vector<int64_t>> adaptive_elements(int64_t in, int64_t out) {
 at::Tensor adaptive_averages(int64_t in, int64_t out) {
   at::Tensor shares = at::zeros({out, in}, at::kDouble);
   auto* share = shares.mutable_data_ptr<double>();
-  for (int64_t i = 0; i < out; ++i) {
-    const int64_t begin = i * in / out, end = ((i + 1) * in + out - 1) / out;
-    std::fill(share + i * in + begin, share + i * in + end, 1.0 / static_cast<double>(end - begin));
+  for (const auto& [begin, end] : quant::adaptive_spans(in, out)) {
+    std::fill(share + begin, share + end, 1.0 / static_cast<double>(end - begin));
+    share += in;
   }
   return shares;
 }

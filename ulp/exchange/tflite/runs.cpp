@@ -4,34 +4,10 @@
 
 namespace ulp::exchange::tflite {
 
+using quant::WindowRun;
 using schema::Operation;
 
 namespace {
-
-constexpr size_t kMostRuns = 128;  // parts of one image
-
-/// Equal windows at equal distances.
-struct WindowRun {
-  int64_t start = 0, kernel = 1, stride = 1, count = 1;
-  int64_t elements() const { return (count - 1) * stride + kernel; }
-};
-
-std::vector<WindowRun> window_runs(const Spans& spans) {
-  std::vector<WindowRun> runs;
-  for (const auto& [start, end] : spans) {
-    if (!runs.empty() && runs.back().kernel == end - start) {
-      WindowRun& last = runs.back();
-      const int64_t step = start - (last.start + (last.count - 1) * last.stride);
-      if (step >= 1 && (last.count == 1 || last.stride == step)) {
-        last.stride = step;
-        ++last.count;
-        continue;
-      }
-    }
-    runs.push_back({.start = start, .kernel = end - start});
-  }
-  return runs;
-}
 
 Shape with_pixels(Shape shape, int64_t height, int64_t width) {
   for (auto* sizes : {&shape.sizes, &shape.signature}) {
@@ -79,9 +55,9 @@ Spans spans_of(const Window& window, bool counts_padding) {
 
 void average_runs(Builder& builder, const graph::Node& node, Index image, Index to, const Spans& rows,
                   const Spans& columns) {
-  const std::vector<WindowRun> down = window_runs(rows), across = window_runs(columns);
-  if (down.size() * across.size() > kMostRuns)
-    refuse(node, "expected windows in at most ", kMostRuns, " parts of equal ones, got ",
+  const std::vector<WindowRun> down = quant::window_runs(rows), across = quant::window_runs(columns);
+  if (down.size() * across.size() > quant::kMostWindowRuns)
+    refuse(node, "expected windows in at most ", quant::kMostWindowRuns, " parts of equal ones, got ",
            down.size() * across.size());
   const Shape whole = builder.shape_of_tensor(to);
   Indices lines;

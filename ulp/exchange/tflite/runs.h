@@ -2,18 +2,12 @@
 // own, whose results are joined. The numbers are those of the operator for windows, codes included.
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "ulp/exchange/tflite/converters.h"
+#include "ulp/quant/static/window_runs.h"
 
 namespace ulp::exchange::tflite {
 
-/// The elements that a window reads along one dimension.
-struct Span {
-  int64_t start = 0, end = 0;
-};
-using Spans = std::vector<Span>;
+using quant::Spans;
 
 /// What LibTorch averages: the elements in the image. Where padding counts, those in the image and its
 /// padding, counted from the first of the padding.

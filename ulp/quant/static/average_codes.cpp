@@ -1,9 +1,11 @@
 #include "ulp/quant/static/average_codes.h"
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
 #include "ulp/graph/passes/pattern.h"
+#include "ulp/quant/static/window_runs.h"
 
 namespace ulp::quant {
 namespace {
@@ -55,6 +57,33 @@ std::optional<Window> adaptive(const Node& node, const std::vector<graph::SizeEx
   return Window{kernel, kernel, Sizes(dims, 0)};
 }
 
+/// The windows of an adaptive average along each dimension, as runs; empty where a size is free, or where
+/// they would be too many parts.
+std::vector<std::vector<WindowRun>> adaptive_runs(const Node& node) {
+  const Value& x = *node.args[0].value;
+  const size_t dims = node.is("aten::adaptive_avg_pool1d") ? 1 : 2;
+  const std::optional<Sizes> output = list_of(node, "output_size", dims);
+  if (!output || output->size() != dims) return {};
+  std::vector<std::vector<WindowRun>> all;
+  size_t parts = 1;
+  for (size_t d = 0; d < dims; ++d) {
+    const graph::SizeExpr size = x.meta->sizes[2 + d];
+    if (!size.constant() || size.offset < 1 || (*output)[d] < 1) return {};
+    all.push_back(window_runs(adaptive_spans(size.offset, (*output)[d])));
+    parts *= all.back().size();
+  }
+  return parts <= kMostWindowRuns ? all : std::vector<std::vector<WindowRun>>();
+}
+
+/// Whether it is an adaptive average of images or sequences with a batch.
+bool is_adaptive(const Node& node) {
+  if (node.kind() != Node::Kind::call || node.args.empty() || !node.args[0].is_value()) return false;
+  const Value& x = *node.args[0].value;
+  const size_t rank = x.meta ? x.meta->sizes.size() : 0;
+  return (rank == 4 && node.is("aten::adaptive_avg_pool2d")) ||
+         (rank == 3 && node.is("aten::adaptive_avg_pool1d"));
+}
+
 /// The window of a whole image or sequence; none where one of its sizes is free.
 Window whole_window(const std::vector<graph::SizeExpr>& sizes) {
   Sizes kernel;
@@ -99,15 +128,21 @@ class Rewriter {
   void run() {
     for (const auto& node : graph_.nodes()) {
       const std::optional<Window> window = window_of(*node);
-      if (!window || !reads_codes(*node)) continue;
+      if ((!window && !is_adaptive(*node)) || !reads_codes(*node)) continue;
       Node* quantize = graph::only_reader(graph_, node->output());
       if (quantize == nullptr || !is_whole(*quantize)) continue;
-      rewrite(*node, *window, quantize);
+      if (window) {
+        rewrite(*node, *window, quantize);
+      } else {
+        rewrite_unequal(*node, quantize);
+      }
     }
     graph_.remove_dead();
   }
 
  private:
+  using Runs = std::vector<WindowRun>;
+  static Argument number(int64_t one) { return c10::IValue(one); }
   static Argument numbers(const Sizes& list) { return c10::IValue(list); }
 
   bool equal(const Argument& a, const Argument& b) const {
@@ -139,8 +174,85 @@ class Rewriter {
          c10::IValue(window.ceil_mode), c10::IValue(window.count_include_pad), c10::IValue(rounding)});
   }
 
+  /// Windows of unequal sizes: an average of codes for each run of equal ones. Those of several runs are
+  /// joined as numbers, whose codes the quantize node gives back.
+  void rewrite_unequal(const Node& average, Node* quantize) {
+    const Node& from = *average.args[0].value->producer;
+    const std::vector<Runs> runs = adaptive_runs(average);
+    if (runs.empty() || !rounds_away(from, *quantize)) return;
+    if (std::ranges::all_of(runs, [](const Runs& one) { return one.size() == 1; })) {
+      Window window{{}, {}, Sizes(runs.size(), 0)};
+      for (const Runs& one : runs) {
+        window.kernel.push_back(one[0].kernel);
+        window.stride.push_back(one[0].stride);
+      }
+      return rewrite(average, window, quantize);
+    }
+    before_ = quantize;
+    quantize->args[0] = joined(average, runs, 0, from.args[0].value);
+  }
+
+  /// Averages of these codes by the runs along this dimension and those behind it, as numbers.
+  Value* joined(const Node& average, const std::vector<Runs>& runs, size_t d, Value* codes, Sizes kernel = {},
+                Sizes stride = {}) {
+    if (d == runs.size()) return averaged(average, codes, kernel, stride);
+    const auto dim = static_cast<int64_t>(2 + d);
+    std::vector<Argument> parts;
+    int64_t all = 0;
+    for (const WindowRun& run : runs[d]) {
+      Value* part = codes;
+      if (run.elements() != codes->meta->sizes[2 + d].offset) {
+        const int64_t end = run.start + run.elements();
+        part = made("aten::slice.Tensor", {codes, number(dim), number(run.start), number(end), number(1)},
+                    average, with_size(*codes, 2 + d, run.elements()));
+      }
+      Sizes kernels = kernel, strides = stride;
+      kernels.push_back(run.kernel);
+      strides.push_back(run.stride);
+      parts.emplace_back(joined(average, runs, d + 1, part, std::move(kernels), std::move(strides)));
+      all += run.count;
+    }
+    if (parts.size() == 1) return parts[0].value;
+    const graph::TensorMeta meta = with_size(*parts[0].value, 2 + d, all);
+    return made("aten::cat", {Argument::list(std::move(parts)), number(dim)}, average, meta);
+  }
+
+  /// The average over windows without padding, dequantized.
+  Value* averaged(const Node& average, Value* codes, const Sizes& kernel, const Sizes& stride) {
+    const Node& from = *average.args[0].value->producer;
+    const Argument scale = from.arg("scale"), zero = from.arg("zero_point");
+    graph::TensorMeta meta = *codes->meta;
+    for (size_t d = 0; d < kernel.size(); ++d) {
+      graph::SizeExpr& size = meta.sizes[2 + d];
+      size.offset = (size.offset - kernel[d]) / stride[d] + 1;
+    }
+    const Sizes none(kernel.size(), 0);
+    Value* y = made("ulp::average_codes",
+                    {codes, scale, zero, scale, zero, numbers(kernel), numbers(stride), numbers(none),
+                     c10::IValue(false), c10::IValue(true), c10::IValue("half_away")},
+                    average, meta);
+    meta.dtype = at::kFloat;
+    return made("ulp::dequantize", {y, scale, zero, number(-1)}, average, meta);
+  }
+
+  static graph::TensorMeta with_size(const Value& value, size_t dim, int64_t size) {
+    graph::TensorMeta meta = *value.meta;
+    meta.sizes[dim].offset = size;
+    return meta;
+  }
+
+  /// The result of a call of the average's module, in front of its quantize node.
+  Value* made(const char* target, std::vector<Argument> args, const Node& average,
+              const graph::TensorMeta& meta) {
+    Node* node = graph_.call(target, std::move(args), before_, average.name() + "_part");
+    node->scope = average.scope;
+    node->output()->meta = meta;
+    return node->output();
+  }
+
   Graph& graph_;
   AverageRounding rounding_;
+  Node* before_ = nullptr;
 };
 
 }  // namespace

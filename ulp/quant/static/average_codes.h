@@ -18,7 +18,8 @@ enum class AverageRounding : uint8_t { half_even, half_away };
 /// does it; that of a trained one leaves the graph that was trained, and lowering does it. With half_away,
 /// averages of s8 codes that keep their scale round so, and those over a whole image are windows of its size
 /// where it is known: LiteRT's operator for windows has one rule in all of its kernels, that for means has
-/// none.
+/// none. Adaptive averages over windows of unequal sizes are then averages of codes, too, one for each run of
+/// equal windows, joined; those of more than 128 runs stay averages of numbers.
 ULP_API void average_on_codes(graph::Graph& graph, AverageRounding rounding = AverageRounding::half_even);
 
 }  // namespace ulp::quant
