@@ -45,8 +45,7 @@ at::Tensor adaptive_average(const at::Tensor& x, const UnequalSizes& out) {
 UnequalModule average_of_codes(const UnequalCodes& codes, const UnequalSizes& out, const at::Tensor& x) {
   const auto module = captured_function(
       [=](const at::Tensor& v) {
-        return codes.to_numbers(
-            codes.to_codes(adaptive_average(codes.to_numbers(codes.to_codes(v)), out)));
+        return codes.to_numbers(codes.to_codes(adaptive_average(codes.to_numbers(codes.to_codes(v)), out)));
       },
       x);
   const std::shared_ptr<graph::Graph> graph = module->graph().clone();

@@ -42,6 +42,7 @@ class TfliteRun {
   using Ints = std::vector<int64_t>;
   /// Numbers of more operators.
   enum Code {
+    kDepthToSpace = 5,
     kFloor = 8,
     kLogistic = 14,
     kSpaceToDepth = 26,
@@ -75,6 +76,7 @@ class TfliteRun {
     kFloorDiv = 90,
     kReduceAny = 91,
     kFloorMod = 95,
+    kSquaredDifference = 99,
     kAbs = 101,
     kCos = 108,
     kElu = 111,
@@ -156,7 +158,33 @@ class TfliteRun {
     return {flat.const_data_ptr<int64_t>(), flat.const_data_ptr<int64_t>() + flat.numel()};
   }
 
+  /// The numbers of codes, in f64.
+  static at::Tensor dequantized(const TfliteTensor& tensor, const at::Tensor& codes) {
+    Ints shape(static_cast<size_t>(codes.dim()), 1);
+    if (tensor.scale.size() > 1) shape.at(static_cast<size_t>(tensor.axis)) = -1;
+    const at::Tensor scale = torch::tensor(tensor.scale).to(at::kDouble).reshape(shape),
+                     zero = torch::tensor(tensor.zero_point).reshape(shape);
+    return (codes.to(at::kLong) - zero).to(at::kDouble) * scale;
+  }
+  static at::Tensor quantized(const TfliteTensor& tensor, const at::Tensor& numbers) {
+    const at::Tensor codes =
+        (numbers.to(at::kDouble) / tensor.scale.at(0)).round() + static_cast<double>(tensor.zero_point.at(0));
+    return codes.clamp(-128, 127).to(at::kChar);
+  }
+
+  /// Layers of codes, by the numbers that these stand for, rounded once.
+  std::optional<at::Tensor> layer_of_codes(const TfliteOperator& op) {
+    if (op.code != kFullyConnected && op.code != kConv && op.code != kDepthwise) return std::nullopt;
+    if (in(op, 0).scalar_type() != at::kChar) return std::nullopt;
+    const std::vector<at::Tensor> kept = values_;
+    for (size_t i = 0; i < 3; ++i) value(op.inputs.at(i)) = dequantized(file_.input(op, i), in(op, i));
+    const at::Tensor made = compute(op);
+    values_ = kept;
+    return quantized(file_.output(op), made);
+  }
+
   at::Tensor compute(const TfliteOperator& op) {
+    if (const auto made = layer_of_codes(op)) return *made;
     if (const auto made = elementwise(op)) return *made;
     if (const auto made = of_matrices(op)) return *made;
     constexpr int kGather = 36, kSub = 41, kDiv = 42, kStrided = 45, kSlice = 65, kRound = 116;
@@ -195,6 +223,14 @@ class TfliteRun {
         return nearest(in(op, 0), ints(op, 1));
       case kConv:
         return convolved(op);
+      case kDepthwise:
+        return by_channel(op);
+      case kDequantize:
+        return dequantized(file_.input(op, 0), in(op, 0)).to(at::kFloat);
+      case kQuantize:
+        return in(op, 0).is_floating_point()
+                   ? quantized(file_.output(op), in(op, 0))
+                   : quantized(file_.output(op), dequantized(file_.input(op, 0), in(op, 0)));
       case kAveragePool:
       case kMaxPool:
         return pooled(op);
@@ -256,6 +292,8 @@ class TfliteRun {
         return at::div(x(), y(), "floor");
       case kFloorMod:
         return at::remainder(x(), y());
+      case kSquaredDifference:
+        return (x() - y()).square();
       case kAbs:
         return x().abs();
       case kCos:
@@ -291,6 +329,13 @@ class TfliteRun {
         return at::linear(x(), in(op, 1), in(op, 2));
       case kSoftmax:
         return x().softmax(-1);
+      case kDepthToSpace: {
+        const int64_t block = op.options.get<int32_t>(0);
+        const at::Tensor places = x().unflatten(3, {block, block, x().size(3) / (block * block)});
+        return places.permute({0, 1, 3, 2, 4, 5})
+            .flatten(3, 4)
+            .flatten(1, 2);  // the place outside of the channel
+      }
       case kSpaceToDepth: {
         const int64_t block = op.options.get<int32_t>(0);
         const at::Tensor rows =
@@ -457,6 +502,18 @@ class TfliteRun {
     const at::Tensor x = with_padding(in(op, 0), op.options.get<int8_t>(0) == 0, reach, stride, 0);
     return torch::conv2d(x.permute({0, 3, 1, 2}), weight.permute({0, 3, 1, 2}), in(op, 2), stride,
                          torch::IntArrayRef{0, 0}, dilation)
+        .permute({0, 2, 3, 1});
+  }
+
+  /// A kernel [1, H, W, C multiplier] for each channel.
+  at::Tensor by_channel(const TfliteOperator& op) {
+    const at::Tensor& weight = in(op, 1);
+    const Ints stride = {op.options.get<int32_t>(2), op.options.get<int32_t>(1)};
+    const Ints dilation = {op.options.get<int32_t>(6, 1), op.options.get<int32_t>(5, 1)};
+    const Ints reach = {(weight.size(1) - 1) * dilation[0] + 1, (weight.size(2) - 1) * dilation[1] + 1};
+    const at::Tensor x = with_padding(in(op, 0), op.options.get<int8_t>(0) == 0, reach, stride, 0);
+    return torch::conv2d(x.permute({0, 3, 1, 2}), weight.permute({3, 0, 1, 2}), in(op, 2), stride,
+                         torch::IntArrayRef{0, 0}, dilation, x.size(3))
         .permute({0, 2, 3, 1});
   }
 

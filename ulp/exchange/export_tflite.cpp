@@ -94,6 +94,9 @@ std::string export_tflite(const graph::GraphModule& model, const TfliteOptions& 
     pass(*graph);
   store_minima(*graph, kExportTfliteWhere);
   store_fixed(*graph);
+  // Layers and norms whose parameters were computed until now.
+  for (const auto pass : {graph::fold_batch_norm, graph::batch_norm_as_conv, graph::transposed_as_conv})
+    pass(*graph);
   graph->remove_dead(/*attributes=*/true);
   sizes.resize(1);
   if (options.batch != 0) {
