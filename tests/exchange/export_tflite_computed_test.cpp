@@ -1,5 +1,5 @@
-// Weights that forward computes of parameters, in TensorFlow Lite files: products with masks, norms, scales and
-// turned matrices are folded. Float files and static int8 ones give what the graph gives.
+// Weights that forward computes of parameters, in TensorFlow Lite files: products with masks, norms, scales
+// and turned matrices are folded. Float files and static int8 ones give what the graph gives.
 #include <torch/torch.h>
 
 #include <string>
