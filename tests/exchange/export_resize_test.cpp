@@ -17,6 +17,7 @@
 #include "ulp/exchange/export_onnx.h"
 #include "ulp/exchange/export_tflite.h"
 #include "ulp/exchange/import_onnx.h"
+#include "ulp/lower/pieces.h"
 #include "ulp/quant/quantize.h"
 
 namespace ulp::test {
@@ -272,6 +273,20 @@ TEST(ExportResize, CodesArePickedAsCodes) {
     std::vector<int64_t> ids;
     for (const int32_t id : file->input(op, 1).as<int32_t>()) ids.push_back(id);
     EXPECT_EQ(ids, (picked_by_libtorch(8, 13, 1.7)));
+  }
+}
+
+TEST(ExportResize, EnginesOfRandomCasesGiveTheSame) {
+  const torch::NoGradGuard no_grad;
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    Draw draw(seed);
+    Interpolation how = drawn(draw, static_cast<size_t>(draw.between(1, 3)));
+    // Small factors keep sizes, and those a little above 2 double them.
+    if (!how.factors.empty() && draw.coin())
+      how.factors[0] = draw.one_of({1.0, 2.0}) + static_cast<double>(draw.between(1, 20)) / 100;
+    const at::Tensor x = how.image();
+    const Module module = how.captured(x);
+    expect_same(how, x, module->forward(x), lower_in_pieces(*module).run({x}).at(0));
   }
 }
 

@@ -108,7 +108,8 @@ DrawnResize drawn_resize(Drawn& drawn) {
   if (by_scales) one.scales = {1, 1};
   for (int64_t d = 0; d < dims; ++d) {
     one.in.push_back(drawn.whole(1, 9));
-    const float scale = drawn.one_of<float>({0.3F, 0.5F, 0.6F, 1.5F, 1.7F, 2, 2.3F, 3});
+    const float scale =
+        drawn.one_of<float>({0.3F, 0.5F, 0.6F, 1.15F, 1.25F, 1.4F, 1.5F, 1.7F, 2, 2.2F, 2.3F, 3});
     const auto by_scale = static_cast<int64_t>(scale * static_cast<float>(one.in.back()));
     one.sizes.push_back(by_scales ? by_scale : drawn.whole(1, 14));
     if (by_scales) one.scales.push_back(scale);
@@ -156,6 +157,91 @@ TEST(ImportResize, GivesTheFormulaForEveryModeAndFactor) {
     }
   }
   EXPECT_GT(compared, 250);
+}
+
+/// Before version 11 pixels lie where the factor alone says; the nearest is below, or above where it shrinks.
+TEST(ImportResize, OldVersionsGiveTheFormulaForRandomFactors) {
+  torch::manual_seed(2);
+  Drawn drawn(11);
+  for (int i = 0; i < 80; ++i) {
+    const int64_t opset = drawn.one_of<int64_t>({7, 9, 10});
+    const bool shrinks = opset == 10 && drawn.whole(0, 1) == 0;
+    DrawnResize one{.mode = drawn.one_of<std::string>({"nearest", "linear"}),
+                    .place = "asymmetric",
+                    .rounding = shrinks ? "ceil" : "floor",
+                    .in = {1, 2},
+                    .scales = {1, 1},
+                    .sizes = {1, 2}};
+    for (int64_t d = drawn.whole(1, 2); d > 0; --d) {
+      one.in.push_back(drawn.whole(2, 9));
+      one.scales.push_back(shrinks ? drawn.one_of<float>({0.5F, 0.6F, 0.75F, 0.9F})
+                                   : drawn.one_of<float>({1, 1.25F, 1.5F, 1.7F, 2, 2.3F, 3}));
+      one.sizes.push_back(static_cast<int64_t>(one.scales.back() * static_cast<float>(one.in.back())));
+    }
+    OnnxCase file;
+    file.input("x", one.in);
+    const std::string op = opset == 10 ? "Resize" : "Upsample";
+    if (opset == 7) {
+      file.node(op, {"x"}, {"y"}, {{"mode", one.mode}, {"scales", one.scales}});
+    } else {
+      file.tensor("s", torch::tensor(one.scales)).node(op, {"x", "s"}, {"y"}, {{"mode", one.mode}});
+    }
+    const at::Tensor x = torch::randn(one.in);
+    file.output("y");
+    if (one.in == one.sizes && std::ranges::any_of(one.scales, [](float scale) { return scale != 1; })) {
+      EXPECT_ERROR(file.import(opset), "by which runtimes differ");
+      continue;
+    }
+    EXPECT_LT(share_off(file.run({x}, opset), right_of(one, x)), 1e-5)
+        << op << ' ' << one.mode << ", " << one.in << " by " << one.scales << ", opset " << opset;
+  }
+}
+
+/// A result's pixel as wide as several of the input: LibTorch's, too, leaves out what lies outside. Its results
+/// of one column are other numbers.
+TEST(ImportResize, AntialiasOfRandomSizesIsLibTorchs) {
+  torch::manual_seed(3);
+  Drawn drawn(13);
+  for (int i = 0; i < 60; ++i) {
+    const bool cubic = drawn.whole(0, 1) == 0;
+    const std::vector<int64_t> in = {1, 2, drawn.whole(1, 12), drawn.whole(1, 12)};
+    const std::vector<int64_t> out = {1, 2, drawn.whole(1, 14), drawn.whole(2, 14)};
+    OnnxCase file;
+    file.input("x", in).tensor("sizes", torch::tensor(out));
+    file.node("Resize", {"x", "", "", "sizes"}, {"y"},
+              {{"mode", cubic ? "cubic" : "linear"},
+               {"antialias", 1},
+               {"exclude_outside", 1},
+               {"cubic_coeff_a", -0.5F}});
+    const at::Tensor x = torch::randn(in);
+    const at::IntArrayRef to = {out[2], out[3]};
+    const at::Tensor right =
+        cubic ? at::_upsample_bicubic2d_aa(x, to, false) : at::_upsample_bilinear2d_aa(x, to, false);
+    EXPECT_LT(share_off(file.output("y").run({x}), right), 2e-5)
+        << (cubic ? "cubic " : "linear ") << in << " to " << out;
+  }
+}
+
+/// Linear to one pixel is its middle by half_pixel, and pixel 0 by pytorch_half_pixel.
+TEST(ImportResize, OnePixelOfRandomSizes) {
+  torch::manual_seed(4);
+  Drawn drawn(17);
+  for (int i = 0; i < 40; ++i) {
+    const std::string place =
+        drawn.one_of<std::string>({"half_pixel", "pytorch_half_pixel", "align_corners"});
+    DrawnResize one{.mode = "linear",
+                    .place = place,
+                    .rounding = "floor",
+                    .in = {1, 2, drawn.whole(1, 12), drawn.whole(1, 12)},
+                    .scales = {},
+                    .sizes = {1, 2, 1, drawn.one_of<int64_t>({1, 1, 2, 5})}};
+    if (place == "half_pixel" && drawn.whole(0, 1) == 0)
+      one.scales = {1, 1, 1.4F / static_cast<float>(one.in[2]),
+                    (static_cast<float>(one.sizes[3]) + 0.4F) / static_cast<float>(one.in[3])};
+    const at::Tensor x = torch::randn(one.in);
+    EXPECT_LT(share_off(file_of(one, one.in).run({x}), right_of(one, x)), 1e-5)
+        << place << ", " << one.in << " to " << one.sizes << " by " << one.scales;
+  }
 }
 
 TEST(ImportResize, FactorsFollowFreeSizes) {

@@ -117,11 +117,23 @@ class Rewriter {
     became_image(node);
   }
 
+  /// Where nearest keeps or doubles a size, LibTorch leaves the factor out of images, but not of sequences.
+  static bool is_other_than_an_image(const Node& node, const Argument& factor) {
+    if (!node.is("aten::upsample_nearest1d") || !factor.literal.isDouble()) return false;
+    const auto& from = node.args[0].value->meta;
+    const int64_t out = node.output()->meta->sizes[2].offset;
+    if (!from || !from->sizes[2].constant()) return true;
+    const int64_t in = from->sizes[2].offset;
+    return (out == in || out == 2 * in) &&
+           factor.literal.toDouble() * static_cast<double>(in) != static_cast<double>(out);
+  }
+
   void visit_resize(Node& node) {
     if (!node.output()->meta || !node.output()->meta->sizes[2].constant()) return;
-    Value* image = image_of(node.args[0].value);
     const Argument size = ints({1, node.output()->meta->sizes[2].offset}), none = c10::IValue();
     const Argument factor = factor_of(node);
+    if (is_other_than_an_image(node, factor)) return;
+    Value* image = image_of(node.args[0].value);
     if (node.is("aten::upsample_linear1d")) {
       graph_.retarget(&node, "aten::upsample_bilinear2d",
                       {image, size, node.arg("align_corners"), none, factor});

@@ -39,6 +39,13 @@ std::vector<double> factors_of(const Node& node) {
   return given.literal.toDoubleVector();
 }
 
+/// Whether PyTorch leaves the factor out: of nearest images where a size is kept or doubled, of linear ones
+/// where it is kept.
+bool leaves_factor_out(const Node& node, int64_t in, int64_t out) {
+  if (node.is("aten::upsample_nearest2d")) return out == in || out == 2 * in;
+  return out == in && (node.is("aten::upsample_bilinear2d") || node.is("aten::upsample_trilinear3d"));
+}
+
 /// PyTorch steps by 1 / factor where a factor is given: the same as by the sizes where it divides them.
 Steps steps_of(const Node& node, const std::vector<int64_t>& in, const std::vector<int64_t>& out) {
   const std::vector<double> factors = factors_of(node);
@@ -46,7 +53,8 @@ Steps steps_of(const Node& node, const std::vector<int64_t>& in, const std::vect
   for (size_t i = 0; i < factors.size(); ++i) {
     const size_t d = in.size() - factors.size() + i;
     const bool whole = factors[i] * static_cast<double>(in[d]) == static_cast<double>(out[d]);
-    if (factors[i] > 0 && !whole) steps.at(3 - factors.size() + i) = static_cast<float>(1.0 / factors[i]);
+    if (factors[i] > 0 && !whole && !leaves_factor_out(node, in[d], out[d]))
+      steps.at(3 - factors.size() + i) = static_cast<float>(1.0 / factors[i]);
   }
   return steps;
 }

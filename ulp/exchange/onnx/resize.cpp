@@ -220,6 +220,18 @@ void spelled_out(Builder& builder, const Node& node, const Resizing& resizing) {
                  resizing.attributes());
 }
 
+/// Whether LibTorch leaves the factor out at a size that is kept, or of nearest images doubled.
+bool leaves_factor_out(const Resizing& resizing, const ResizeAxis& axis) {
+  if (axis.by_sizes() || axis.factor <= 1 || resizing.kind == ResizeKind::cubic) return false;
+  const bool doubles = resizing.kind == ResizeKind::nearest && resizing.axes.size() == 2;
+  for (int64_t in = 2; in <= axis.in; ++in) {
+    const auto out = static_cast<int64_t>(static_cast<double>(in) * axis.factor);
+    if (out == in || (doubles && out == 2 * in)) return true;
+    if (out > 2 * in) return false;
+  }
+  return false;
+}
+
 /// Free sizes: those that LibTorch's factor gives are left to the operator.
 void resize_free(Builder& builder, const Node& node, const Resizing& resizing) {
   const auto is_whole = [](const ResizeAxis& axis) { return axis.by_sizes(); };
@@ -228,6 +240,10 @@ void resize_free(Builder& builder, const Node& node, const Resizing& resizing) {
   std::vector<float> scales;
   for (const ResizeAxis& axis : resizing.axes) {
     if (axis.factor <= 0) refuse(node, "expected a factor for each dimension where sizes are free");
+    if (leaves_factor_out(resizing, axis))
+      refuse(node,
+             "expected whole factors, or sizes that are numbers, as small ones are kept or doubled without "
+             "the factor");
     scales.push_back(static_cast<float>(axis.factor));
   }
   by_scales(builder, node, resizing, scales);

@@ -228,6 +228,7 @@ class Resizing {
         std::ranges::all_of(axes_, [](const ResizedAxis& axis) { return axis.in == axis.out; });
     if (keeps_sizes && !free_)
       call_.refuse("expected factors that change a size, got others than 1, by which runtimes differ");
+    if (free_) check_kept_sizes();
     if (const Tensor made = by_operator(); made.defined()) return made;
     if (const Tensor made = by_free_pixels(); made.defined()) return made;
     if (free_)
@@ -244,6 +245,17 @@ class Resizing {
            at::isFloatingType(x_.scalar_type());
   }
 
+  /// Of small sizes a factor below 1.5 makes none larger. There LibTorch leaves the factor out, and ONNX Runtime where
+  /// all sizes are kept.
+  void check_kept_sizes() const {
+    if (rule_.place == "align_corners") return;
+    for (const ResizedAxis& axis : axes_) {
+      if (axis.by_scale && axis.scale > 1 && axis.scale < 1.5F)
+        call_.refuse("expected a factor of 1.5 or more, or an input whose sizes are numbers, got ",
+                     axis.scale, ", by which small sizes stay as they are");
+    }
+  }
+
   /// Undefined where LibTorch computes something else.
   Tensor by_operator() {
     if (!resizes_images()) return {};
@@ -251,6 +263,9 @@ class Resizing {
   }
 
   Tensor nearest() {
+    // Of doubled sizes LibTorch leaves the factor out in images alone.
+    const auto doubles = [](const ResizedAxis& axis) { return axis.scale > 2 && axis.scale < 2.5F; };
+    if (free_ && axes_.size() == 4 && std::ranges::any_of(axes_, doubles)) return {};
     for (const bool exact : {false, true}) {
       Told told;
       bool fits = true;
@@ -279,12 +294,17 @@ class Resizing {
     const at::NoGradGuard no_grad;
     // LibTorch steps in float, in double for doubles alone.
     const bool wide = x_.scalar_type() == at::kDouble;
-    const Tensor ramp =
-        at::arange(axis.in, at::TensorOptions(wide ? at::kDouble : at::kFloat)).view({1, 1, axis.in});
+    // Of equal and doubled sizes it leaves the factor out in images alone.
+    const size_t dims = axes_.size() - 2;
+    std::vector<int64_t> shape(axes_.size(), 1), sizes(dims, 1);
+    std::vector<std::optional<double>> factors(dims);
+    shape[2] = axis.in;
+    sizes[0] = axis.out;
+    const Tensor ramp = at::arange(axis.in, at::TensorOptions(wide ? at::kDouble : at::kFloat)).view(shape);
     for (const std::optional<double>& factor : candidates) {
-      const Tensor taken = upsampled_nearest(ramp, {.sizes = {axis.out}, .factors = {factor}}, exact)
-                               .to(at::kLong)
-                               .contiguous();
+      factors[0] = factor;
+      const Tensor taken =
+          upsampled_nearest(ramp, {.sizes = sizes, .factors = factors}, exact).to(at::kLong).contiguous();
       if (std::equal(wanted.begin(), wanted.end(), taken.const_data_ptr<int64_t>())) return factor;
     }
     return std::nullopt;
@@ -303,6 +323,8 @@ class Resizing {
       const bool one = axis.out == 1 || (free_ && axis.scale < 1);
       if (rule_.place == "pytorch_half_pixel" && one && axis.changes()) return {};
       if (corners) check_corners(axis);
+      // Of a size that is kept LibTorch leaves the factor out, but for bicubic.
+      if (!corners && !cubic && axis.in == axis.out && axis.changes()) return {};
       const bool by_sizes =
           !axis.by_scale || is_whole(axis.scale) || (!free_ && (corners || gives_whole_size(axis)));
       const std::optional<double> factor = by_sizes ? std::nullopt : factor_of(axis, free_);
