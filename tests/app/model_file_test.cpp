@@ -187,6 +187,40 @@ TEST(ModelFile, PowersOfTwoHaveNoShareOfZeros) {
   }
 }
 
+/// Drawn codes of every type of one byte: zeros are those that LibTorch reads as 0.
+TEST(ModelFile, SharesOfZerosOfRandomCodes) {
+  torch::manual_seed(3);
+  const ulp::test::TemporaryFolder folder;
+  const at::ScalarType types[] = {
+      at::kFloat8_e8m0fnu,  at::kFloat8_e4m3fn, at::kFloat8_e5m2, at::kFloat8_e4m3fnuz,
+      at::kFloat8_e5m2fnuz, at::kByte,          at::kChar};
+  for (int draw = 0; draw < 12; ++draw) {
+    const std::filesystem::path path = folder.path() / ("codes" + std::to_string(draw) + ".safetensors");
+    io::NamedTensors tensors;
+    std::vector<double> shares;
+    for (const at::ScalarType type : types) {
+      // Codes 0 and 128 stand for zeros, or for none of them, in these types.
+      const at::Tensor any = torch::randint(256, {64}, at::kByte),
+                       codes = torch::where(torch::rand({64}) < 0.1 * draw,
+                                            torch::randint(2, {64}, at::kByte) * 128, any);
+      const at::Tensor values = codes.view(type);
+      shares.push_back(100.0 * (values.to(at::kFloat) == 0).sum().item<double>() / 64);
+      tensors.emplace_back("t" + std::to_string(tensors.size()), values);
+    }
+    io::save_tensors(path, tensors, {});
+    const auto rows = read_contents(path).tensors.rows;
+    ASSERT_EQ(rows.size(), shares.size());
+    for (const auto& row : rows) {
+      const size_t at = std::stoul(std::get<std::string>(row.at(0)).substr(1));
+      if (types[at] == at::kFloat8_e8m0fnu) {
+        EXPECT_TRUE(std::holds_alternative<std::monostate>(row.at(4)));
+      } else {
+        EXPECT_NEAR(std::get<double>(row.at(4)), shares[at], 1e-9) << types[at];
+      }
+    }
+  }
+}
+
 TEST(ModelFile, QuantizedModelsAreNoFloatModels) {
   const ulp::test::TemporaryFolder folder;
   const ModelSpec spec{.name = "mlp", .image_size = 4};

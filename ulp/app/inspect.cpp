@@ -48,15 +48,23 @@ report::Table steps_table(const runtime::Plan& plan) {
   return table;
 }
 
-/// The share of elements whose bits are all zero, in percent; nothing for none, for elements below a byte,
-/// and for powers of two, of which these bits are the least.
+/// Numbers with a sign bit, of which -0 is a zero, too.
+bool has_minus_zero(std::string_view dtype) {
+  return dtype == "BF16" || (dtype.starts_with("F") && !dtype.ends_with("FNUZ"));
+}
+
+/// The share of zeros among the elements, in percent; nothing for none, for elements below a byte, and for
+/// powers of two, which have no zero.
 report::Cell zeros_of(const TensorEntry& tensor) {
   const size_t size = safetensors_element_size(tensor.dtype);
   if (size == 0 || tensor.bytes.empty() || tensor.dtype == "F8_E8M0") return {};
+  const std::byte sign = has_minus_zero(tensor.dtype) ? std::byte{0x80} : std::byte{0};
   size_t zeros = 0;
   for (size_t at = 0; at < tensor.bytes.size(); at += size) {
     const auto element = tensor.bytes.subspan(at, size);
-    zeros += std::ranges::all_of(element, [](std::byte b) { return b == std::byte{0}; });
+    const bool rest =
+        std::ranges::all_of(element.first(size - 1), [](std::byte b) { return b == std::byte{0}; });
+    zeros += rest && (element.back() & ~sign) == std::byte{0};
   }
   return 100.0 * static_cast<double>(zeros * size) / static_cast<double>(tensor.bytes.size());
 }
