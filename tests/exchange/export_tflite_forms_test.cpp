@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <limits>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -219,28 +220,32 @@ TEST(ExportTfliteForms, AveragesByEveryDivisor) {
 
 namespace {
 
-/// A window of 4 x 2 at distances of 2 and 3, with 2 rows and a column of padding.
+/// By default a window of 4 x 2 at distances of 2 and 3, with 2 rows and a column of padding.
 struct CodeWindows {
   bool ceil = false, counts = false;
+  Pads kernel = {4, 2}, stride = {2, 3}, padding = {2, 1};
   at::Tensor pool(const at::Tensor& x) const {
-    return at::avg_pool2d(x, {4, 2}, {2, 3}, {2, 1}, ceil, counts);
+    return at::avg_pool2d(x, kernel, stride, padding, ceil, counts);
   }
 };
 
 /// Averages of codes [N, H, W, C] by plain loops; what lies in the middle of two codes goes away from code 0.
-at::Tensor averaged_codes(const at::Tensor& codes, int64_t zero, at::IntArrayRef out, bool counts) {
+at::Tensor averaged_codes(const at::Tensor& codes, int64_t zero, at::IntArrayRef out,
+                          const CodeWindows& how) {
+  const Pads &kernel = how.kernel, &pad = how.padding;
   const at::Tensor x = codes.to(at::kLong), y = torch::zeros(out, at::kLong);
   const auto clipped = [](int64_t start, int64_t end, int64_t low, int64_t high) {
     return std::pair(std::max(start, low), std::min(end, high));
   };
   for (int64_t h = 0; h < out[1]; ++h) {
     for (int64_t w = 0; w < out[2]; ++w) {
-      const int64_t top = 2 * h - 2, left = 3 * w - 1;
-      const auto [h0, h1] = clipped(top, top + 4, 0, x.size(1));
-      const auto [w0, w1] = clipped(left, left + 2, 0, x.size(2));
-      const auto [t0, t1] = clipped(top, top + 4, -2, x.size(1) + 2);
-      const auto [l0, l1] = clipped(left, left + 2, -1, x.size(2) + 1);
-      const int64_t inside = (h1 - h0) * (w1 - w0), all = (t1 - t0) * (l1 - l0), by = counts ? all : inside;
+      const int64_t top = how.stride[0] * h - pad[0], left = how.stride[1] * w - pad[1];
+      const auto [h0, h1] = clipped(top, top + kernel[0], 0, x.size(1));
+      const auto [w0, w1] = clipped(left, left + kernel[1], 0, x.size(2));
+      const auto [t0, t1] = clipped(top, top + kernel[0], -pad[0], x.size(1) + pad[0]);
+      const auto [l0, l1] = clipped(left, left + kernel[1], -pad[1], x.size(2) + pad[1]);
+      const int64_t inside = (h1 - h0) * (w1 - w0), all = (t1 - t0) * (l1 - l0);
+      const int64_t by = how.counts ? all : inside;
       const at::Tensor part = x.slice(1, h0, h1).slice(2, w0, w1);
       for (int64_t n = 0; n < out[0]; ++n) {
         for (int64_t c = 0; c < out[3]; ++c) {
@@ -253,37 +258,60 @@ at::Tensor averaged_codes(const at::Tensor& codes, int64_t zero, at::IntArrayRef
   return y.to(at::kChar);
 }
 
+/// Between two layers of static int8, the codes of a file's averages are those of the plain loops.
+void expect_averaged_codes(const CodeWindows& windows, const at::Tensor& image) {
+  std::ostringstream words;
+  words << (windows.ceil ? "ceil " : "") << (windows.counts ? "counting " : "") << windows.kernel
+        << windows.stride << windows.padding << " of " << image.sizes();
+  SCOPED_TRACE(words.str());
+  auto net = std::make_shared<FunctionNet>();
+  auto first = net->register_module("first", torch::nn::Conv2d(3, 3, 1)),
+       last = net->register_module("last", torch::nn::Conv2d(3, 2, 1));
+  net->body = [=](const at::Tensor& v) mutable { return last->forward(windows.pool(first->forward(v))); };
+  const auto prepared = quant::prepare(captured_net(net, image), quant::Recipe::tflite_int8());
+  prepared->forward(image);
+  const auto file =
+      read_tflite(exchange::export_tflite(*quant::convert(prepared), {.batch = 2, .integer_io = true}));
+  for (const TfliteOperator& op : file->operators) EXPECT_EQ(file->output(op).type, kInt8Type) << op.code;
+  ASSERT_EQ(file->operators.front().code, kConv);
+  ASSERT_EQ(file->operators.back().code, kConv);
+  file->inputs = file->operators.front().outputs;
+  file->outputs = {file->operators.back().inputs.at(0)};
+  file->operators.erase(file->operators.begin());
+  file->operators.pop_back();
+  const TfliteTensor &in = file->tensor(file->inputs[0]), &out = file->tensor(file->outputs[0]);
+  EXPECT_EQ(in.scale, out.scale);
+  EXPECT_EQ(in.zero_point, out.zero_point);
+  const at::Tensor codes = torch::randint(-128, 128, {2, image.size(2), image.size(3), 3}, at::kChar);
+  const at::Tensor made = TfliteRun(*file).run({codes}).at(0);
+  const at::Tensor right = averaged_codes(codes, in.zero_point.at(0), made.sizes(), windows);
+  EXPECT_EQ(made.sizes(), windows.pool(image).permute({0, 2, 3, 1}).sizes());
+  EXPECT_TRUE(torch::equal(made, right)) << (made.to(at::kInt) - right.to(at::kInt)).abs().max();
+}
+
 }  // namespace
 
 /// Windows that end outside, or whose padding does not count, between two layers.
 TEST(ExportTfliteForms, AveragesOfCodesByRunsOfWindows) {
   const torch::NoGradGuard no_grad;
   const at::Tensor image = form_image({2, 3, 7, 8});
-  for (const CodeWindows windows : {CodeWindows{false, false}, {false, true}, {true, false}, {true, true}}) {
-    SCOPED_TRACE(std::string(windows.ceil ? "ceil " : "") + (windows.counts ? "counting" : ""));
-    auto net = std::make_shared<FunctionNet>();
-    auto first = net->register_module("first", torch::nn::Conv2d(3, 3, 1)),
-         last = net->register_module("last", torch::nn::Conv2d(3, 2, 1));
-    net->body = [=](const at::Tensor& v) mutable { return last->forward(windows.pool(first->forward(v))); };
-    const auto prepared = quant::prepare(captured_net(net, image), quant::Recipe::tflite_int8());
-    prepared->forward(image);
-    const auto file =
-        read_tflite(exchange::export_tflite(*quant::convert(prepared), {.batch = 2, .integer_io = true}));
-    for (const TfliteOperator& op : file->operators) EXPECT_EQ(file->output(op).type, kInt8Type) << op.code;
-    ASSERT_EQ(file->operators.front().code, kConv);
-    ASSERT_EQ(file->operators.back().code, kConv);
-    file->inputs = file->operators.front().outputs;
-    file->outputs = {file->operators.back().inputs.at(0)};
-    file->operators.erase(file->operators.begin());
-    file->operators.pop_back();
-    const TfliteTensor &in = file->tensor(file->inputs[0]), &out = file->tensor(file->outputs[0]);
-    EXPECT_EQ(in.scale, out.scale);
-    EXPECT_EQ(in.zero_point, out.zero_point);
-    const at::Tensor codes = torch::randint(-128, 128, {2, 7, 8, 3}, at::kChar);
-    const at::Tensor made = TfliteRun(*file).run({codes}).at(0);
-    const at::Tensor right = averaged_codes(codes, in.zero_point.at(0), made.sizes(), windows.counts);
-    EXPECT_EQ(made.sizes(), windows.pool(image).permute({0, 2, 3, 1}).sizes());
-    EXPECT_TRUE(torch::equal(made, right)) << (made.to(at::kInt) - right.to(at::kInt)).abs().max();
+  for (const bool ceil : {false, true}) {
+    for (const bool counts : {false, true}) expect_averaged_codes({.ceil = ceil, .counts = counts}, image);
+  }
+}
+
+TEST(ExportTfliteForms, AveragesOfCodesByRandomWindows) {
+  const torch::NoGradGuard no_grad;
+  for (uint64_t seed = 0; seed < 16; ++seed) {
+    Draw draw(seed);
+    CodeWindows windows{
+        .ceil = draw.coin(), .counts = draw.coin(), .kernel = {}, .stride = {}, .padding = {}};
+    for (int d = 0; d < 2; ++d) {
+      windows.kernel.push_back(draw.between(1, 4));
+      windows.stride.push_back(draw.between(1, 3));
+      windows.padding.push_back(draw.between(0, windows.kernel.back() / 2));
+    }
+    expect_averaged_codes(windows, form_image({2, 3, draw.between(4, 8), draw.between(4, 8)}));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "error_of.h"
 #include "golden_data.h"
@@ -296,6 +297,44 @@ TEST(HistogramObserver, BoundsFollowTheUnitOfTheValues) {
     observer.forward(uniform * magnitude);
     const double range = (uniform.max() - uniform.min()).item<double>() * magnitude;
     EXPECT_NEAR(observer.qparams().scale.item<double>(), range / 255, 0.002 * range / 255) << magnitude;
+  }
+}
+
+/// Uniform values of drawn magnitudes and offsets in one to three batches: nothing is cut.
+TEST(HistogramObserver, BoundsOfRandomMagnitudesAreTheRange) {
+  torch::manual_seed(6);
+  std::mt19937_64 random(6);
+  const auto draw = [&] { return static_cast<double>(random() >> 11) * 0x1p-53; };
+  for (int i = 0; i < 40; ++i) {
+    const double magnitude = std::pow(10.0, 15 + 18.9 * draw()), offset = draw() - 0.5;
+    HistogramObserver observer("x", i % 2 == 0 ? kU8 : Scheme{.is_signed = true});
+    double least = 0, most = 0;
+    for (int batch = 0; batch <= i % 3; ++batch) {
+      const at::Tensor values = (torch::rand({4000}) * 2 - 1 + offset) * magnitude;
+      observer.forward(values);
+      least = std::min(least, values.min().item<double>());
+      most = std::max(most, values.max().item<double>());
+    }
+    EXPECT_EQ(observer.inf_count(), 0) << magnitude;
+    const double step = (most - least) / 255;
+    EXPECT_NEAR(observer.qparams().scale.item<double>(), step, 0.01 * step) << magnitude << ' ' << offset;
+  }
+}
+
+/// Beyond 1e34 values are left out and counted, whatever else there is.
+TEST(HistogramObserver, RandomMagnitudesBeyondItsArithmeticAreCounted) {
+  torch::manual_seed(7);
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 20; ++i) {
+    const double magnitude = std::pow(10.0, 34.1 + 4.3 * static_cast<double>(random() >> 11) * 0x1p-53);
+    const at::Tensor far = (torch::rand({50}) + 1) * (magnitude / 2), near = torch::rand({4000}) * 2 - 1;
+    HistogramObserver observer("x", kU8), plain("x", kU8);
+    observer.forward(torch::cat({near, far, -far}));
+    plain.forward(near);
+    EXPECT_EQ(observer.inf_count(), (far > 1e34).sum().item<int64_t>() * 2) << magnitude;
+    if (observer.inf_count() < 100) continue;
+    EXPECT_EQ(observer.bounds().min.item<float>(), plain.bounds().min.item<float>());
+    EXPECT_EQ(observer.bounds().max.item<float>(), plain.bounds().max.item<float>());
   }
 }
 
