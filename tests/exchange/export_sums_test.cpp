@@ -2,6 +2,8 @@
 // are averages that the format rounds otherwise.
 #include <torch/torch.h>
 
+#include <limits>
+
 #include "captured_function.h"
 #include "error_of.h"
 #include "onnx_case.h"
@@ -48,6 +50,45 @@ TEST(ExportSums, SumsThatPass32BitsAreRefused) {
 TEST(ExportSums, SumsThatFitAreWritten) {
   EXPECT_FALSE(exchange::export_onnx(*wide_layer(kMostInputs, quant::Recipe::onnx_qdq())).empty());
   EXPECT_FALSE(exchange::export_tflite(*wide_layer(kMostInputs, quant::Recipe::tflite_int8())).empty());
+}
+
+/// Drawn codes of one layer around the bound: 255 times the sum of their magnitudes, and the bias, of a channel.
+TEST(ExportSums, LayersOfRandomCodesAreRefusedAboveTheBoundAlone) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(1);
+  constexpr int64_t kInputs = kMostInputs + kTooMany;
+  int written = 0, refused = 0;
+  for (const bool tflite : {false, true}) {
+    const auto layer = wide_layer(kInputs, tflite ? quant::Recipe::tflite_int8() : quant::Recipe::onnx_qdq());
+    at::Tensor codes, bias;
+    for (const at::Tensor& tensor : layer->buffers()) {
+      if (tensor.scalar_type() == at::kChar && tensor.numel() == 2 * kInputs) codes = tensor;
+      if (tensor.scalar_type() == at::kInt && tensor.numel() == 2 && tensor.abs().max().item<int>() > 1000)
+        bias = tensor;
+    }
+    ASSERT_TRUE(codes.defined() && bias.defined());
+    for (uint64_t seed = 0; seed < 10; ++seed) {
+      Draw draw(seed);
+      const double share = 0.91 + static_cast<double>(draw.between(0, 80)) / 1000;
+      const at::Tensor sign = torch::rand(codes.sizes()).sub(0.5F).sign();
+      codes.copy_(torch::where(torch::rand(codes.sizes()) < share, 127, draw.between(0, 126)) * sign);
+      const at::Tensor sums = 255 * codes.to(at::kLong).abs().sum(1) + bias.to(at::kLong).abs();
+      const int64_t largest = sums.max().item<int64_t>();
+      const auto write = [&] {
+        if (tflite) exchange::export_tflite(*layer);
+        if (!tflite) exchange::export_onnx(*layer);
+      };
+      if (largest <= std::numeric_limits<int32_t>::max()) {
+        EXPECT_NO_THROW(write()) << largest;
+        ++written;
+      } else {
+        EXPECT_SAYS(error_of(write), "can reach " + std::to_string(largest));
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GE(written, 4);
+  EXPECT_GE(refused, 4);
 }
 
 TEST(ExportSums, AveragesThatRoundOtherwiseThanTheFormatAreRefused) {

@@ -276,6 +276,12 @@ TEST(ImportResize, WhatFollowsFreeSizesOtherwiseIsRefusedByName) {
                   .sizes = {}};
   EXPECT_ERROR(file_of(one, {-1, 2, -2}).import(),
                "node 'the_Resize' (Resize): expected an input whose sizes are numbers");
+  for (const std::string mode : {"nearest", "linear"}) {
+    one = {.mode = mode, .place = "half_pixel", .rounding = "floor", .in = {}, .scales = {}, .sizes = {}};
+    one.scales = {1, 1, 1.25F};
+    EXPECT_ERROR(file_of(one, {-1, 2, -2}).import(),
+                 "expected a factor of 1.5 or more, or an input whose sizes");
+  }
 }
 
 // x = [[0, 1, 2, 3], [4, 5, 6, 7], ...] of 4 x 4; results of ONNX Runtime 1.31.1.
