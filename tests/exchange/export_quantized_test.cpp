@@ -1,6 +1,7 @@
 // Quantized graphs as QuantizeLinear and DequantizeLinear.
 #include <torch/torch.h>
 
+#include "captured_function.h"
 #include "error_of.h"
 #include "onnx_reader.h"
 #include "ulp/exchange/export_onnx.h"
@@ -102,6 +103,40 @@ TEST(ExportQuantized, SignedActivationsBecomeUnsignedOnes) {
     ++checked;
   }
   EXPECT_GE(checked, 5);
+}
+
+/// Averages that LiteRT rounds otherwise than QuantizeLinear are refused: those of even divisors.
+TEST(ExportQuantized, AveragesThatRoundOtherwiseAreRefused) {
+  struct Pool {
+    std::vector<int64_t> kernel, padding;
+    bool ceil_mode, counts_padding, ties;
+  };
+  torch::manual_seed(4);
+  const torch::Tensor x = torch::randn({2, 3, 10, 10});
+  for (const Pool& pool :
+       {Pool{{2, 2}, {0, 0}, false, true, true}, Pool{{3, 3}, {0, 0}, false, true, false},
+        Pool{{3, 1}, {0, 0}, false, true, false}, Pool{{1, 4}, {0, 0}, false, true, true},
+        Pool{{3, 3}, {1, 1}, false, true, false}, Pool{{3, 3}, {1, 1}, false, false, true},
+        Pool{{3, 3}, {0, 0}, true, true, true}, Pool{{5, 3}, {2, 0}, false, true, false}}) {
+    SCOPED_TRACE(testing::Message() << pool.kernel[0] << 'x' << pool.kernel[1] << ' ' << pool.padding[0]);
+    auto net = std::make_shared<FunctionNet>();
+    auto first = net->register_module("first", torch::nn::Conv2d(3, 3, 1)),
+         last = net->register_module("last", torch::nn::Conv2d(3, 2, 1));
+    net->body = [=](const torch::Tensor& v) mutable {
+      return last->forward(torch::avg_pool2d(first->forward(v), pool.kernel, {2, 2}, pool.padding,
+                                             pool.ceil_mode, pool.counts_padding));
+    };
+    for (const bool as_litert : {false, true}) {
+      const auto prepared = quant::prepare(
+          captured_net(net, x), as_litert ? quant::Recipe::tflite_int8() : quant::Recipe::onnx_qdq());
+      prepared->forward(x);
+      const auto converted = quant::convert(prepared);
+      if (as_litert && pool.ties)
+        EXPECT_ERROR(exchange::export_onnx(*converted), "to even, as QuantizeLinear does");
+      else
+        EXPECT_EQ(read_onnx(exchange::export_onnx(*converted)).of("AveragePool").size(), 1U);
+    }
+  }
 }
 
 TEST(ExportQuantized, ObserversAreRefused) {

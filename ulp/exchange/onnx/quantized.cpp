@@ -2,6 +2,8 @@
 // signed ones move by 128 with their zero point. Weights are signed codes with a scale a channel.
 #include <torch/types.h>
 
+#include <algorithm>
+
 #include "ulp/exchange/onnx/converters.h"
 
 namespace ulp::exchange::onnx {
@@ -93,6 +95,15 @@ void dequantize(Builder& builder, const Node& node) {
   builder.result(node, "DequantizeLinear", {builder.name_of(&codes), step.scale, step.zero_point});
 }
 
+/// Whether a sum of codes can lie in the middle of two averages: where a divisor can be even.
+bool can_tie(const Node& node, const std::vector<int64_t>& kernel) {
+  int64_t cells = 1;
+  for (const int64_t size : kernel) cells *= size;
+  const std::vector<int64_t> padding = ints_arg(node, "padding", kernel.size(), {0});
+  const bool is_padded = std::ranges::any_of(padding, [](int64_t size) { return size != 0; });
+  return cells % 2 == 0 || bool_arg(node, "ceil_mode") || (is_padded && !bool_arg(node, "count_include_pad"));
+}
+
 /// The average of the numbers between a DequantizeLinear and a QuantizeLinear, which runtimes fuse.
 void average_codes(Builder& builder, const Node& node) {
   const Value& codes = *value_arg(node, "q");
@@ -101,6 +112,12 @@ void average_codes(Builder& builder, const Node& node) {
   const std::string x =
       builder.call(node, "DequantizeLinear", {builder.name_of(&codes), from.scale, from.zero_point});
   const std::vector<int64_t> kernel = ints_arg(node, "kernel_size");
+  if (text_arg(node, "rounding") != "half_even" && can_tie(node, kernel))
+    refuse(node,
+           "expected an average that rounds what lies in the middle of two codes to even, as QuantizeLinear "
+           "does, got "
+           "half_away of Recipe::tflite_int8: quantize the float model by another profile (`--backend "
+           "onnx_qdq`)");
   std::string mean;
   if (kernel.empty()) {
     mean = builder.call(node, "GlobalAveragePool", {x});
