@@ -122,6 +122,22 @@ TEST_F(ImportPt2, KeepsNamesModesAndFreeSizes) {
   EXPECT_EQ(std::as_const(*shorter).graph().free[0].max, 6);
 }
 
+// The program was exported for 2 to 12: a branch of the model that others take is not in it.
+TEST_F(ImportPt2, SizesBeyondThoseOfTheExportAreRefused) {
+  const auto asked = [](exchange::SizeRange range) {
+    return import_pt2(golden_pt2("texts.pt2"), {.sizes = {{"ids.1", range}}});
+  };
+  const auto refusal = [&](exchange::SizeRange range) { return error_of([&] { asked(range); }); };
+  EXPECT_SAYS(refusal({.min = 1, .max = 13}), "'ids.1' of at most 12, as it was exported, got 13");
+  EXPECT_SAYS(refusal({.min = 13, .max = 0}), "'ids.1' of at most 12, as it was exported, got 13");
+  EXPECT_SAYS(refusal({.min = 1, .max = 0}), "'ids.1' of at least 2, as it was exported, got 1 at most");
+  EXPECT_SAYS(refusal({.min = 9, .max = 6}), "whose smallest is below the largest, got 9 and 6");
+  const Module all = asked({.min = 2, .max = 12});
+  EXPECT_EQ(std::as_const(*all).graph().free[0].max, 12);
+  const Module upper = asked({.min = 10, .max = 12});
+  EXPECT_EQ(std::as_const(*upper).graph().free[0].min, 10);
+}
+
 TEST_F(ImportPt2, ANetworkOfEvalModeTrainsInTrainMode) {
   const Module module = import_pt2(golden_pt2("images.pt2"));
   module->train();

@@ -353,6 +353,20 @@ TEST_F(ReadPt2, AFreeSizeIsAMultipleOfBothThatAreAskedFor) {
   EXPECT_EQ(std::as_const(*module).graph().free[0].multiple, 6);
 }
 
+TEST_F(ReadPt2, ASmallestSizeBelowThatOfTheExportIsRefused) {
+  change_program([](Json& json) {
+    json["graph_module"]["graph"]["tensor_values"]["x"]["sizes"][2] = {
+        {"as_expr", {{"expr_str", "Mul(Integer(2), Symbol('h', positive=True, integer=True))"}}}};
+    json["range_constraints"]["h"] = {{"min_val", 3}, {"max_val", 10}};
+  });
+  write_pt2(folder_ / "m.pt2", entries_);
+  const auto refusal = [&](exchange::SizeRange range) {
+    return error_of([&] { import_pt2(folder_ / "m.pt2", {.sizes = {{"x.2", range}}}); });
+  };
+  EXPECT_SAYS(refusal({.min = 4, .max = 20}), "'x.2' of at least 6, as it was exported, got 4");
+  EXPECT_SAYS(refusal({.min = 6, .max = 22}), "'x.2' of at most 20, as it was exported, got 22");
+}
+
 // 630 kB of this took a minute: each function of a number at each free size.
 TEST_F(ReadPt2, FunctionsOfNumbersAreCountedForEachFreeSize) {
   constexpr int kCount = 320;

@@ -1,6 +1,7 @@
 #include "ulp/exchange/pt2/inputs.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "ulp/base/error.h"
@@ -74,24 +75,45 @@ class ProgramInputReader {
     return std::clamp<int64_t>(bound, 1, kMost) * size.factor;
   }
 
+  /// The largest size that the program was exported for; outside it other branches of the model might count.
+  static int64_t most_of(const Program::Range& own, const ProgramSize& size) {
+    const bool ends = own.max >= 0 && own.max <= kMost;
+    return ends ? times(own.max, size) : std::numeric_limits<int64_t>::max();
+  }
+
+  /// A smallest size of 1 stands for that of the export.
+  SizeRange asked_range(const ProgramSize& size, const std::string& name, SizeRange range) const {
+    range.multiple = std::lcm(std::max<int64_t>(range.multiple, 1), size.factor);
+    const auto own = program_.ranges.find(size.symbol);
+    if (own == program_.ranges.end()) return range;
+    const int64_t least = times(own->second.min, size), most = most_of(own->second, size);
+    const int64_t smallest = range.min, largest = range.max == 0 ? range.min : range.max;
+    if (largest > most)
+      fail(kImportPt2Where, "expected sizes of '", name, "' of at most ", most, ", as it was exported, got ",
+           largest);
+    if (largest < least)
+      fail(kImportPt2Where, "expected sizes of '", name, "' of at least ", least,
+           ", as it was exported, got ", largest, " at most");
+    if (smallest > 1 && smallest < least)
+      fail(kImportPt2Where, "expected sizes of '", name, "' of at least ", least,
+           ", as it was exported, got ", smallest);
+    range.min = std::max(smallest, least);
+    if (largest < range.min)
+      fail(kImportPt2Where, "expected sizes of '", name, "' whose smallest is below the largest, got ",
+           range.min, " and ", largest);
+    return range;
+  }
+
   SizeRange range_of(const ProgramSize& size, const std::string& name) const {
-    if (const auto given = options_.sizes.find(name); given != options_.sizes.end()) {
-      SizeRange range = given->second;
-      range.multiple = std::lcm(std::max<int64_t>(range.multiple, 1), size.factor);
-      const auto own = program_.ranges.find(size.symbol);
-      if (own != program_.ranges.end() && range.max != 0)
-        range.min = std::max(range.min, times(own->second.min, size));
-      if (range.max != 0 && range.max < range.min)
-        fail(kImportPt2Where, "expected sizes of '", name, "' of at least ", range.min,
-             ", as it was exported, got ", range.max, " at most");
-      return range;
-    }
+    if (const auto given = options_.sizes.find(name); given != options_.sizes.end())
+      return asked_range(size, name, given->second);
     SizeRange range{.min = 1, .max = options_.longest, .multiple = size.factor};
     range.max *= size.factor;
     const auto found = program_.ranges.find(size.symbol);
     if (found == program_.ranges.end()) return range;
     range.min = std::max<int64_t>(range.min, times(found->second.min, size));
-    if (found->second.max >= 0 && found->second.max <= kMost) range.max = times(found->second.max, size);
+    if (const int64_t most = most_of(found->second, size); most < std::numeric_limits<int64_t>::max())
+      range.max = most;
     range.max = std::max(range.max, range.min);
     return range;
   }
