@@ -2,6 +2,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -53,6 +54,22 @@ app::DistillRecipe make_recipe(const DistillFlags& flags) {
 app::ModelSpec asked_of(const std::string& file, app::ModelSpec spec) {
   if (!app::is_published_file(file, spec.network) || app::says_its_network(file)) spec.network.clear();
   return spec;
+}
+
+/// Throws ulp::Error where --network names the network of no file.
+void expect_nameless_file(const DistillFlags& flags) {
+  const std::string& network = flags.shape.network;
+  if (network.empty()) return;
+  std::vector<std::string> files = flags.teachers;
+  files.push_back(flags.student);
+  files.insert(files.end(), flags.assistants.begin(), flags.assistants.end());
+  files.insert(files.end(), flags.peers.begin(), flags.peers.end());
+  const auto is_nameless = [&](const std::string& file) {
+    return app::is_published_file(file, network) && !app::says_its_network(file);
+  };
+  if (std::ranges::none_of(files, is_nameless))
+    fail("cli.distill", "expected --network beside published weights without a config.json, got --network ",
+         network, " beside files and networks that say themselves which they are");
 }
 
 /// The network of a TorchScript file, which trains as a graph.
@@ -127,6 +144,7 @@ app::Runnable open_teacher(const DistillFlags& flags, const std::string& file) {
 DistillJob open(const DistillFlags& flags) {
   DistillJob job;
   for (const std::string& file : flags.teachers) job.teachers.push_back(open_teacher(flags, file));
+  expect_nameless_file(flags);
   const app::ModelSpec* like = job.teachers.empty() ? nullptr : &job.teachers.front().spec;
   job.data = app::load_data(flags.data, flags.length, like);
   job.spec = like != nullptr ? *like : job.data.spec;

@@ -294,6 +294,8 @@ TEST_F(PublishedImages, WeightsOfANamedNetwork) {
     expect_error(shop_->ulp(std::string(command) + " m.safetensors --network lenet5" + out), 1,
                  "expected no --network beside 'm.safetensors', which says itself which network it is");
   }
+  expect_error(shop_->ulp("distill m.safetensors --student lenet5 --network lenet5 --data data --out x.st"),
+               1, "expected --network beside published weights without a config.json, got --network lenet5");
   expect_error(shop_->ulp("lower weights.safetensors --network lenet6 --out x.ulp"), 3, "lenet5, ");
   expect_error(shop_->ulp("lower weights.safetensors --network mlp --out x.ulp"), 3,
                "does not fit the model");
