@@ -45,6 +45,7 @@ Others differ past the ends of a format, so that files and tensors of theirs hol
 |---|---|---|
 | beyond 448 in `fp8_e4m3fn`, infinity too | 448 | the same in torch 2.13 and ONNX Runtime 1.31 (`saturate` 1, the default); NaN in ml_dtypes 0.6, JAX and OpenVINO 2026.4, and with `saturate` 0 |
 | 0 and numbers below 0 in `e8m0` | 2^-127, the magnitude | the same in torch 2.13; NaN in ml_dtypes 0.6; 2^-127 for all of them in ONNX Runtime 1.31, NaN with `saturate` 0 |
+| infinity in `e8m0` | NaN | the same in torch 2.13, ml_dtypes 0.6 and ONNX Runtime 1.31 with `saturate` 0; 2^127 in ONNX Runtime by default |
 
 ## Block formats
 
