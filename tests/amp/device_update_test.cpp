@@ -26,7 +26,7 @@ FusedOptimizer optimizer_of(const Tensors& parameters, const DeviceCase& how, De
   return FusedOptimizer({FusedGroup{parameters, how.rule, how.masters, how.moments}}, 7, {.update = update});
 }
 
-/// What a training run leaves: parameters, and all that is beside them.
+/// The parameters of a training run, and all that is beside them.
 struct DeviceRun {
   Tensors parameters, states;
   std::vector<FusedStepResult> steps;

@@ -34,8 +34,8 @@ inline std::map<std::string, int>& SynchronizingCalls::calls() {
   return counted;
 }
 
-/// What waits: .item() and comparisons whose answer is the host's; operators whose result has a size that
-/// depends on values.
+/// Calls that wait: .item() and comparisons whose answer is the host's; operators whose result has a size
+/// that depends on values.
 inline bool is_synchronizing(const std::string& name) {
   static const std::map<std::string, bool> kNames = {{"aten::_local_scalar_dense", true},
                                                      {"aten::equal", true},

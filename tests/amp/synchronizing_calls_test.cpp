@@ -51,7 +51,7 @@ TEST(SynchronizingCalls, AreOneAStepOfTheScalerWithLibTorchsOptimizer) {
   }
 }
 
-/// By the way of the update: with a scaler, clipping or both one a step, without any none.
+/// Synchronizing calls by the way of the update: one a step with a scaler, clipping or both, else none.
 TEST(SynchronizingCalls, AreAtMostOneAFusedStep) {
   const WithCpuKernels with;
   for (const DeviceUpdate update :

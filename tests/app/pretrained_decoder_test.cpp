@@ -91,7 +91,7 @@ TEST(PublishedDecoder, TheFirstLengthIsThatOfTheFileOnlyWithoutKinds) {
   EXPECT_EQ(length("gemma3_text", "rope_parameters", {{"full_attention", kLlama3}}), 64);
 }
 
-/// What transformers' yarn reads of the settings, and what it makes of those that are missing.
+/// The settings that transformers' yarn reads, and its values for those that are missing.
 TEST(PublishedDecoder, YarnHasTheFactorsOfTheFile) {
   json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 16}};
   RotaryConfig rotary = read_decoder("qwen2", {{"rope_scaling", yarn}}).rotary;

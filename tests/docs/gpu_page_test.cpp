@@ -1,4 +1,5 @@
-// The samples of docs/gpu.md: on processors nothing is measured, and nothing is said; kernels for GPUs are refused.
+// The samples of docs/gpu.md: on processors nothing is measured, and nothing is said; kernels for GPUs are
+// refused.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -19,7 +20,7 @@ TEST(GpuPage, ProductsOnProcessorsAreEmulated) {
   EXPECT_EQ(text.str(), "");
 }
 
-/// What both samples use.
+/// Values that both samples use.
 struct GpuPageNet {
   torch::nn::Linear model{4, 2};
   ulp::amp::GradScaler scaler;

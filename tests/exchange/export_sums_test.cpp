@@ -52,7 +52,8 @@ TEST(ExportSums, SumsThatFitAreWritten) {
   EXPECT_FALSE(exchange::export_tflite(*wide_layer(kMostInputs, quant::Recipe::tflite_int8())).empty());
 }
 
-/// Drawn codes of one layer around the bound: 255 times the sum of their magnitudes, and the bias, of a channel.
+/// Drawn codes of one layer around the bound: 255 times the sum of their magnitudes, and the bias, of a
+/// channel.
 TEST(ExportSums, LayersOfRandomCodesAreRefusedAboveTheBoundAlone) {
   const torch::NoGradGuard no_grad;
   torch::manual_seed(1);

@@ -19,7 +19,7 @@ namespace {
 
 using WeightRule = std::function<at::Tensor(const at::Tensor&)>;
 
-/// What forward makes of a stored weight of the same sizes; `square`: it may turn it.
+/// A weight that forward computes from a stored one of the same sizes; `square`: it may turn it.
 std::vector<std::pair<std::string, WeightRule>> weight_rules(const at::Tensor& weight, bool square) {
   const at::Tensor mask = (torch::rand(weight.sizes()) > 0.5).to(at::kFloat);
   const at::Tensor gain = torch::rand({weight.size(0)}) + 0.5, codes = (weight * 64).round().to(at::kChar);
@@ -106,7 +106,7 @@ void add_stem(ComputedNet& one) {
   };
 }
 
-/// By the rules of the format's reference kernels. Images of four dimensions may lie either way.
+/// Computes by the rules of the format's reference kernels. Images of four dimensions may lie either way.
 at::Tensor run_file(const std::string& bytes, const at::Tensor& x, const at::Tensor& right) {
   const auto file = read_tflite(bytes);
   const at::Tensor made = TfliteRun(*file).run({channels_last(x)}).at(0);

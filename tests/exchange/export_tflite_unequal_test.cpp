@@ -149,7 +149,7 @@ TEST(ExportTfliteUnequal, EqualWindowsThatOverlapAreOneAverage) {
   expect_one_rule({}, {2, 3, 7, 9}, {3, 4});
 }
 
-/// Of more than 128 runs the average stays one of numbers, which the file cannot have.
+/// The average of more than 128 runs stays one of numbers, which the file cannot have.
 TEST(ExportTfliteUnequal, SoManyRunsStayNumbers) {
   const torch::NoGradGuard no_grad;
   const at::Tensor image = torch::randn({1, 1, 64, 64});

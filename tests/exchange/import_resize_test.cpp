@@ -197,8 +197,8 @@ TEST(ImportResize, OldVersionsGiveTheFormulaForRandomFactors) {
   }
 }
 
-/// A result's pixel as wide as several of the input: LibTorch's, too, leaves out what lies outside. Its results
-/// of one column are other numbers.
+/// A result's pixel as wide as several of the input: LibTorch's, too, leaves out what lies outside. Its
+/// results of one column are other numbers.
 TEST(ImportResize, AntialiasOfRandomSizesIsLibTorchs) {
   torch::manual_seed(3);
   Drawn drawn(13);

@@ -82,12 +82,12 @@ SequenceOp drawn_sequence_op(Draw& draw, const at::Tensor& now) {
   }
 }
 
-/// What is wrong with the file of a drawn chain; empty where nothing is.
+/// The problem of the file of a drawn chain; empty where there is none.
 std::string fault_of_sequence(uint64_t seed, int& written) {
   torch::manual_seed(static_cast<int64_t>(seed));
   Draw draw(seed);
   const int64_t side = draw.between(2, 6);
-  // Of equal sizes another order has other numbers alone.
+  // Where sizes are equal, another order changes the numbers alone.
   const at::Tensor x = torch::randn({draw.between(1, 3), side, draw.coin() ? side : draw.between(2, 7)});
   at::Tensor now = x;
   std::vector<SequenceOp> ops;

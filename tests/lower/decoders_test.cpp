@@ -155,7 +155,8 @@ TEST(DecoderCaches, HaveTheBytesOfTheirOwnHeads) {
   }
 }
 
-/// Heads that are shared give the bits of heads that were copied: the first engine sees the copies by a name of their own.
+/// Heads that are shared give the bits of heads that were copied: the first engine sees the copies by a name
+/// of their own.
 TEST(DecoderCaches, GiveTheBitsOfCopiedHeads) {
   torch::manual_seed(5);
   const torch::NoGradGuard no_grad;

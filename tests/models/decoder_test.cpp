@@ -92,7 +92,8 @@ class DecoderReference {
 
   int64_t rotary_size() const { return config_.rotary_size > 0 ? config_.rotary_size : config_.head_size; }
 
-  /// What yarn leaves of a frequency: the pairs beta_fast and beta_slow are where theta^(2i / d) is L / (2 pi beta).
+  /// The share that yarn leaves of a frequency: the pairs beta_fast and beta_slow are where theta^(2i / d) is
+  /// L / (2 pi beta).
   double yarn_share(const RotaryConfig& rotary, int64_t pair) const {
     const auto place = [&](double turns) {
       const auto length = static_cast<double>(rotary.original_length);
@@ -110,7 +111,7 @@ class DecoderReference {
     return (1 - ramp) + ramp / rotary.factor;
   }
 
-  /// What cosines and sines are multiplied with.
+  /// The factor of cosines and sines.
   static double stretch(const RotaryConfig& rotary) {
     const bool scales = rotary.scaling == RotaryScaling::yarn || rotary.scaling == RotaryScaling::longrope;
     if (!scales || rotary.attention_factor > 0) return scales ? rotary.attention_factor : 1;

@@ -127,8 +127,8 @@ enum class PublishedFit {
 ULP_API Network load_network(const std::filesystem::path& path, const ModelSpec& like = {},
                              PublishedFit fit = PublishedFit::exact);
 
-/// Throws ulp::Error where somebody asked for sizes of free dimensions beside a file that has none, or named the network of a
-/// file that says itself which it is.
+/// Throws ulp::Error where somebody asked for sizes of free dimensions beside a file that has none, or named
+/// the network of a file that says itself which it is.
 ULP_API void expect_named_sizes(const ModelSpec& asked, const std::filesystem::path& path);
 /// Throws FileError where somebody asked for other sizes than those of the network in the file.
 ULP_API void expect_asked_sizes(const ModelSpec& asked, const ModelSpec& found,

@@ -134,7 +134,8 @@ bool is_above_zero(const PretrainedSettings::Json& number) {
   return number.is_number() && number.get<double>() > 0 && std::isfinite(number.get<double>());
 }
 
-/// A text is never longer than original_length, so that the divisors for longer ones are checked and not kept.
+/// A text is never longer than original_length, so that the divisors for longer ones are checked and not
+/// kept.
 void read_longrope(const PretrainedSettings& own, RotaryConfig& config) {
   own.number("attention_factor", config.attention_factor);
   own.require({"short_factor", "long_factor"});
@@ -170,7 +171,8 @@ RotaryConfig rotary_of(const PretrainedSettings& around, const PretrainedSetting
   return config;
 }
 
-/// "partial_rotary_factor", which transformers reads for these families alone and ignores or refuses elsewhere.
+/// "partial_rotary_factor", which transformers reads for these families alone and ignores or refuses
+/// elsewhere.
 void read_rotary_size(const PretrainedSettings& settings, const PretrainedSettings& own, const Family& family,
                       DecoderConfig& config) {
   const bool stablelm = family.name == std::string("stablelm");

@@ -9,7 +9,8 @@
 
 namespace ulp::app {
 
-/// Their model_type: llama, which SmolLM has, too, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, phi3, stablelm.
+/// Their model_type: llama, which SmolLM has, too, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, phi3,
+/// stablelm.
 bool is_decoder_family(const std::string& model_type);
 
 /// The network. It takes texts of up to 2,048 tokens, or of decoder_positions() where that is less.

@@ -18,7 +18,8 @@ namespace ulp::app {
 /// written and that a config.json lies beside, or whose network is named (`network`).
 ULP_API bool is_published_file(const std::filesystem::path& path, const std::string& network = {});
 
-/// Whether published weights say themselves which network they are of: GGUF files, and those beside a config.json.
+/// Whether published weights say themselves which network they are of: GGUF files, and those beside a
+/// config.json.
 ULP_API bool says_its_network(const std::filesystem::path& path);
 
 /// Reads config.json and tokenizer.json; nothing for weights without a config.json. Throws FileError where

@@ -8,8 +8,8 @@
 
 namespace ulp::exchange {
 
-/// The elements that each result of an adaptive pool along one dimension is of, as quant::adaptive_spans() has
-/// them. All windows have as many elements as the largest one; shorter ones name their last one again.
+/// The elements that each result of an adaptive pool along one dimension is of, as quant::adaptive_spans()
+/// has them. All windows have as many elements as the largest one; shorter ones name their last one again.
 /// `in` and `out` are 1 or more.
 std::vector<std::vector<int64_t>> adaptive_elements(int64_t in, int64_t out);
 

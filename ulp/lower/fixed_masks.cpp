@@ -95,8 +95,8 @@ at::Tensor evaluate_at(const Graph& graph, const Value& value, int64_t batch) {
   return probe.forward_all(zeros_of(graph, batch)).at(0);
 }
 
-/// How many keys the last query sees, where it sees fewer than all and where `open` is true at so many keys up to each
-/// query's own and nowhere else; 0 for another matrix.
+/// How many keys the last query sees, where it sees fewer than all and where `open` is true at so many keys
+/// up to each query's own and nowhere else; 0 for another matrix.
 int64_t window_of(const at::Tensor& open, const at::Tensor& later) {
   const int64_t size = open.size(0), seen = size > 0 ? open[size - 1].sum().item<int64_t>() : 0;
   if (seen == 0 || seen == size) return 0;

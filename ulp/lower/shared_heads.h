@@ -6,8 +6,8 @@
 
 namespace ulp::lowering {
 
-/// Attention whose keys and values are heads that were repeated side by side (expand and reshape, repeat_interleave) reads
-/// those heads themselves. Reads the sizes of all values.
+/// Attention whose keys and values are heads that were repeated side by side (expand and reshape,
+/// repeat_interleave) reads those heads themselves. Reads the sizes of all values.
 graph::PassReport share_heads(graph::Graph& graph);
 
 }  // namespace ulp::lowering

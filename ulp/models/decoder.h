@@ -1,5 +1,5 @@
-// Decoders of the Llama family: Llama, Mistral, Qwen, Gemma, Phi-3, SmolLM, StableLM, with the parameter names of
-// their published weights.
+// Decoders of the Llama family: Llama, Mistral, Qwen, Gemma, Phi-3, SmolLM, StableLM, with the parameter
+// names of their published weights.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +33,11 @@ struct ULP_API RotaryConfig {
       32;  ///< yarn: pairs that turn more often than this in original_length keep their frequency
   double beta_slow = 1;  ///< yarn: those that turn less often are divided by the factor
   bool truncate = true;  ///< yarn: the ramp begins and ends at whole pairs
-  /// yarn, longrope: of cosines and sines; 0: 0.1 ln(factor) + 1, or sqrt(1 + ln(factor) / ln(original_length)).
+  /// yarn, longrope: of cosines and sines; 0: 0.1 ln(factor) + 1, or sqrt(1 + ln(factor) /
+  /// ln(original_length)).
   double attention_factor = 0;
-  /// longrope: the divisors, one a pair ("short_factor"). Texts of more than original_length tokens would have others
-  /// ("long_factor") for all of their positions: there are none.
+  /// longrope: the divisors, one a pair ("short_factor"). Texts of more than original_length tokens would
+  /// have others ("long_factor") for all of their positions: there are none.
   std::vector<double> divisors = {};
 };
 

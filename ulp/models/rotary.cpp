@@ -28,7 +28,8 @@ double pair_of_turns(double turns, const RotaryConfig& config, int64_t size) {
          (2 * std::log(config.theta));
 }
 
-/// Frequencies of the first pairs stay, those of the last are divided by the factor, with a ramp between them.
+/// Frequencies of the first pairs stay, those of the last are divided by the factor, with a ramp between
+/// them.
 at::Tensor yarn_frequencies(const at::Tensor& waves, const RotaryConfig& config, int64_t size) {
   double low = pair_of_turns(config.beta_fast, config, size);
   double high = pair_of_turns(config.beta_slow, config, size);

@@ -32,9 +32,11 @@ ULP_API at::Tensor emulated_product(const Fp8Tensor& a, const Fp8Tensor& b);
 
 /// True if at::_scaled_mm takes these formats and sizes.
 ULP_API bool takes_scaled_mm(const Fp8Tensor& a, const Fp8Tensor& b);
-/// How many columns of both share their scales: 0 with one scale each, all with scales of rows, else those of a block.
+/// How many columns of both share their scales: 0 with one scale each, all with scales of rows, else those of
+/// a block.
 ULP_API int64_t columns_of_scales(const Fp8Tensor& a, const Fp8Tensor& b);
-/// The same by at::_scaled_mm: one product, or one of each block of columns whose sums are then scaled and added in f32.
+/// Multiplies by at::_scaled_mm: one product, or one of each block of columns whose sums are then scaled and
+/// added in f32.
 ULP_API at::Tensor scaled_mm(const Fp8Tensor& a, const Fp8Tensor& b, bool fast_accumulation);
 
 /// Measures both ways where sizes and formats are met for the first time on a device, and remembers. May be used by several

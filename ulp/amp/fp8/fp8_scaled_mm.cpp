@@ -80,8 +80,8 @@ at::Tensor scaled_mm(const Fp8Tensor& a, const Fp8Tensor& b, bool fast_accumulat
   };
   const int64_t k = a.codes.size(1), step = columns_of_scales(a, b);
   if (step == 0) return product(a.codes, b.codes, a.scale_inv.contiguous(), b.scale_inv.contiguous());
-  // LibTorch's own products with a scale a row are rounded to bf16, and those of blocks are of some cards: the sums of codes
-  // that share a scale are scaled here.
+  // LibTorch's own products with a scale a row are rounded to bf16, and those of blocks are of some cards:
+  // the sums of codes that share a scale are scaled here.
   const at::Tensor one = at::ones({}, a.scale_inv.options());
   at::Tensor sum;
   for (int64_t begin = 0; begin < k; begin += step) {

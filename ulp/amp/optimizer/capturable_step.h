@@ -19,7 +19,7 @@ struct CapturableOptions {
   bool check_finite = false;                      ///< look for inf and NaN without a scaler, too
 };
 
-/// What a CapturableStep knows after its last step.
+/// The state of a CapturableStep after its last step.
 struct CapturableState {
   bool found_inf = false;  ///< a gradient of the last step was inf or NaN
   bool skipped = false;    ///< the last step changed nothing

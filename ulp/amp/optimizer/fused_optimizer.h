@@ -69,11 +69,11 @@ struct ULP_API FusedGroup {
 ULP_API std::vector<FusedGroup> with_fp32_moments(const std::vector<FusedGroup>& groups,
                                                   const std::vector<at::Tensor>& parameters);
 
-/// Who makes the update of parameters that are on a device other than the CPU and have their state there. None
-/// of them copies parameters or gradients to the host.
+/// Who makes the update of parameters that are on a device other than the CPU and have their state there.
+/// None of them copies parameters or gradients to the host.
 enum class DeviceUpdate {
-  /// The CPU: the kernels of the host. CUDA: `kernels` where they can be had. Elsewhere the first of the others
-  /// that is there.
+  /// The CPU: the kernels of the host. CUDA: `kernels` where they can be had. Elsewhere the first of the
+  /// others that is there.
   automatic,
   /// at::_fused_adamw_, at::_fused_adam_ and at::_fused_sgd_: fp32 masters and moments, no masks. An fp32
   /// gradient is unscaled and clipped in place, as PyTorch's fused optimizers leave it.

@@ -40,7 +40,7 @@ const FusedOptions& options_of(const torch::optim::OptimizerParamGroup& group);
 /// Where the parameters are.
 c10::Device device_of(FusedOptimizer& optimizer);
 
-/// What the kernels need to measure a gradient.
+/// The fields that kernels need to measure a gradient.
 kernels::OptimizerTensor gradient_tensor(const GradientEntry& entry);
 
 /// The state of a parameter, made where there is none.

@@ -16,7 +16,8 @@ namespace ulp::amp {
 class ULP_API GraphRecorder {
  public:
   virtual ~GraphRecorder() = default;
-  /// Does work that will be recorded later, where it will be recorded: CUDA graphs have a stream of their own.
+  /// Does work that will be recorded later, where it will be recorded: CUDA graphs have a stream of their
+  /// own.
   virtual void warm_up(const std::function<void()>& work) { work(); }
   /// Records what `work` starts on the device, without doing it. What it throws is thrown on, and nothing is
   /// recorded then.

@@ -245,8 +245,8 @@ class Resizing {
            at::isFloatingType(x_.scalar_type());
   }
 
-  /// Of small sizes a factor below 1.5 makes none larger. There LibTorch leaves the factor out, and ONNX Runtime where
-  /// all sizes are kept.
+  /// A factor below 1.5 makes no small size larger. There LibTorch leaves the factor out, and ONNX
+  /// Runtime where all sizes are kept.
   void check_kept_sizes() const {
     if (rule_.place == "align_corners") return;
     for (const ResizedAxis& axis : axes_) {
@@ -263,7 +263,7 @@ class Resizing {
   }
 
   Tensor nearest() {
-    // Of doubled sizes LibTorch leaves the factor out in images alone.
+    // LibTorch leaves the factor out of doubled sizes in images alone.
     const auto doubles = [](const ResizedAxis& axis) { return axis.scale > 2 && axis.scale < 2.5F; };
     if (free_ && axes_.size() == 4 && std::ranges::any_of(axes_, doubles)) return {};
     for (const bool exact : {false, true}) {
@@ -294,7 +294,7 @@ class Resizing {
     const at::NoGradGuard no_grad;
     // LibTorch steps in float, in double for doubles alone.
     const bool wide = x_.scalar_type() == at::kDouble;
-    // Of equal and doubled sizes it leaves the factor out in images alone.
+    // It leaves the factor out of equal and doubled sizes in images alone.
     const size_t dims = axes_.size() - 2;
     std::vector<int64_t> shape(axes_.size(), 1), sizes(dims, 1);
     std::vector<std::optional<double>> factors(dims);
@@ -323,7 +323,7 @@ class Resizing {
       const bool one = axis.out == 1 || (free_ && axis.scale < 1);
       if (rule_.place == "pytorch_half_pixel" && one && axis.changes()) return {};
       if (corners) check_corners(axis);
-      // Of a size that is kept LibTorch leaves the factor out, but for bicubic.
+      // LibTorch leaves the factor out where a size is kept, but for bicubic.
       if (!corners && !cubic && axis.in == axis.out && axis.changes()) return {};
       const bool by_sizes =
           !axis.by_scale || is_whole(axis.scale) || (!free_ && (corners || gives_whole_size(axis)));

@@ -49,7 +49,8 @@ int64_t kv_heads_of(const AttentionShape& s) {
   return s.kv_heads > 0 ? s.kv_heads : s.heads;
 }
 
-/// The first keys of a run that none of its queries sees, for the windows of all begin behind them. One key is always left.
+/// The first keys of a run that none of its queries sees, for the windows of all begin behind them. One key
+/// is always left.
 int64_t keys_before_windows(const AttentionShape& s) {
   return s.causal && s.window > 0 ? std::clamp<int64_t>(s.earlier + 1 - s.window, 0, s.keys - 1) : 0;
 }

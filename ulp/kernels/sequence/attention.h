@@ -11,8 +11,8 @@
 
 namespace ulp::kernels {
 
-/// The sizes that stay the same from run to run. A row of q and y holds `heads` runs of `depth` numbers, one of k and v
-/// `kv_heads`.
+/// The sizes that stay the same from run to run. A row of q and y holds `heads` runs of `depth` numbers, one
+/// of k and v `kv_heads`.
 struct AttentionShape {
   int64_t heads = 1, depth = 1;
   int64_t queries = 1, keys = 1;  ///< rows of one item
@@ -20,8 +20,8 @@ struct AttentionShape {
   bool causal = false;            ///< query i sees the keys 0 to earlier + i only
   int64_t earlier = 0;            ///< keys before the first query's own
   int64_t item_keys = 0;          ///< rows from item to item of k and v; 0: as many as keys
-  /// Heads of keys and values, each shared by heads / kv_heads heads of queries that lie side by side (Ainslie et al.
-  /// 2023); divides `heads`. 0: as many as heads.
+  /// Heads of keys and values, each shared by heads / kv_heads heads of queries that lie side by side
+  /// (Ainslie et al. 2023); divides `heads`. 0: as many as heads.
   int64_t kv_heads = 0;
   int64_t window = 0;  ///< causal: a query sees the last so many of those keys only; 0: all
   float softcap =
@@ -46,9 +46,10 @@ ULP_API bool attention_in_codes(const AttentionShape& shape);
 ULP_API size_t attention_workspace_bytes(const AttentionShape& shape, int workers);
 
 /// y = softmax(scale q k^T + mask) v for each head of each of `batch` items (Vaswani et al. 2017). q and y:
-/// [batch][queries][heads * depth], k and v: [batch][item_keys][kv_heads * depth], of which the first `keys` rows are read; mask:
-/// [batch][keys], added to the scores of every query (0, or -infinity for a key that is not seen), or null. A query that sees no
-/// key gives zeros. y is apart from the inputs; `workspace` is 64-byte aligned.
+/// [batch][queries][heads * depth], k and v: [batch][item_keys][kv_heads * depth], of which the first `keys`
+/// rows are read; mask: [batch][keys], added to the scores of every query (0, or -infinity for a key that is
+/// not seen), or null. A query that sees no key gives zeros. y is apart from the inputs; `workspace` is
+/// 64-byte aligned.
 ULP_API void attention(const AttentionShape& shape, int64_t batch, const void* q, const void* k,
                        const void* v, const float* mask, void* y, void* workspace, Isa isa,
                        const Parallel& parallel);

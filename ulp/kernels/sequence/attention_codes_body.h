@@ -166,8 +166,8 @@ uint64_t weigh_scores(const float* scores, float largest, int64_t n, StoredShort
   return sums.total();
 }
 
-/// The sum of the weights of the keys from `first` on; those before weigh nothing. Keys before `first` have the integer of that
-/// one.
+/// The sum of the weights of the keys from `first` on; those before weigh nothing. Keys before `first` have
+/// the integer of that one.
 float weigh_from(StoredInt* integers, float step, SeenKeys seen, StoredShort* weights) {
   for (int64_t i = 0; i < seen.first; ++i) integers[i] = integers[seen.first];
   uint64_t sum = weigh_integers(integers, step, seen.last, weights);
@@ -178,8 +178,9 @@ float weigh_from(StoredInt* integers, float step, SeenKeys seen, StoredShort* we
   return static_cast<float>(sum);
 }
 
-/// Weights of keys from their products of codes, which may become scores on the way; zeros before the first that is seen and up
-/// to pad_row(last). Returns the sum of the weights: 0 when every key is masked, NaN when a score is no number or infinite.
+/// Weights of keys from their products of codes, which may become scores on the way; zeros before the first
+/// that is seen and up to pad_row(last). Returns the sum of the weights: 0 when every key is masked, NaN when
+/// a score is no number or infinite.
 float weigh(float* products, const HeadCodesArgs& h, SeenKeys seen, StoredShort* weights) {
   constexpr float kInfinity = __builtin_inff(), kLog2E = 1.44269504F;
   auto* integers = reinterpret_cast<StoredInt*>(products);

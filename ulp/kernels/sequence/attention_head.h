@@ -25,7 +25,7 @@ struct HeadArgsOf {
   float* scratch = nullptr;  ///< head_scratch() floats
 };
 using HeadArgs = HeadArgsOf<float>;
-/// Of an even depth and strides; head_bf16_scratch() floats.
+/// Depth and strides are even; head_bf16_scratch() floats.
 using HeadBf16Args = HeadArgsOf<uint16_t>;
 /// 32768 * 255^2 < 2^31: sums of products of codes less zero points, and how far those of two keys are apart.
 constexpr int64_t kLargestCodesDepth = 32768;

@@ -92,8 +92,9 @@ static inline float tanh_of_score(float x) {
   return magnitude < 0.625F ? small : large;
 }
 
-/// What the keys first to last - 1 of n weigh: scores = exp(s - the largest), s being scale * score + mask, or
-/// softcap * tanh(scale * score / softcap) + mask; 0 before `first`. Returns their sum, 0 when every key is masked.
+/// Weighs the keys first to last - 1 of n: scores = exp(s - the largest), s being scale * score + mask,
+/// or softcap * tanh(scale * score / softcap) + mask; 0 before `first`. Returns their sum, 0 when every key
+/// is masked.
 inline float soften(float* scores, const float* mask, float scale, float softcap, SeenKeys seen) {
   const float lowest = -__builtin_inff();
   const int64_t n = seen.last;

@@ -91,8 +91,9 @@ class ULP_API Context {
 
   /// Bytes held for intermediates and scratch.
   size_t arena_bytes() const;
-  /// Bytes held between runs that continue each other, for the batch of those so far: in attention of a text, two rows of
-  /// kv_heads * depth numbers for each position that the largest size has. 0 before the first run and for other engines.
+  /// Bytes held between runs that continue each other, for the batch of those so far: in attention of a text,
+  /// two rows of kv_heads * depth numbers for each position that the largest size has. 0 before the first run
+  /// and for other engines.
   size_t kept_bytes() const;
   int threads() const;
 

@@ -29,7 +29,8 @@ class CudaLauncher : public KernelLauncher {
     expect("cuDeviceGet", driver_.call("cuDeviceGet", &cu_device, static_cast<int>(device.index())));
     expect("cuDeviceGetAttribute", driver_.call("cuDeviceGetAttribute", &major, kMajor, cu_device));
     expect("cuDeviceGetAttribute", driver_.call("cuDeviceGetAttribute", &minor, kMinor, cu_device));
-    // LibTorch's own context, kept as long as the process: another thread need not have it as its current one.
+    // LibTorch's own context, kept as long as the process: another thread need not have it as its current
+    // one.
     expect("cuDevicePrimaryCtxRetain", driver_.call("cuDevicePrimaryCtxRetain", &context_, cu_device));
     const std::string code = compile_update_kernels(libraries.nvrtc, 10 * major + minor);
     const CurrentContext current(*this);

@@ -1,4 +1,4 @@
-// What the kernels of update_kernels.cuh read, in the device's memory; internal to the room.
+// The arguments of the kernels of update_kernels.cuh, in the device's memory; internal to the room.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,7 +31,7 @@ class DeviceTable {
   at::Tensor norm();
   /// One update with gradient * inverse_scale * clip.
   void update(float inverse_scale, float clip);
-  /// The same by fp32 [3] of the device: inverse scale, clip, and 1 where nothing is to change.
+  /// Updates by fp32 [3] of the device: inverse scale, clip, and 1 where nothing is to change.
   void update(const at::Tensor& control);
   /// Counts a step of each tensor and makes its numbers, unless control[2] is 1.
   void advance(const at::Tensor& control);

@@ -16,7 +16,7 @@ namespace ulp::amp {
 class DeviceUpdater {
  public:
   virtual ~DeviceUpdater() = default;
-  /// What is wrong with a parameter under these options: "expected ..., got ..."; empty where nothing is.
+  /// The problem of a parameter under these options: "expected ..., got ..."; empty where there is none.
   virtual std::string problem(const at::Tensor& parameter, const FusedOptions& options) const = 0;
   /// And with what a step would find: its gradient and its mask.
   virtual std::string problem(const GradientEntry& entry, const FusedOptions& options) const = 0;
@@ -27,7 +27,7 @@ class DeviceUpdater {
   virtual void apply(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries,
                      float inverse_scale, float clip) = 0;
   virtual DeviceUpdate kind() const = 0;
-  /// What starts its kernels; null where it has none.
+  /// The launcher of its kernels; null where it has none.
   virtual KernelLauncher* launcher() const { return nullptr; }
 };
 
@@ -37,9 +37,10 @@ class DeviceUpdater {
 std::unique_ptr<DeviceUpdater> make_device_updater(DeviceUpdate update, c10::Device device,
                                                    std::string* missing);
 
-/// By kernels. Throws Error where the device has none, or where they do not give the bits of the host's.
+/// Updates by kernels. Throws Error where the device has none, or where they do not give the bits of the
+/// host's.
 std::unique_ptr<DeviceUpdater> make_kernel_updater(c10::Device device);
-/// By operators of LibTorch.
+/// Updates by operators of LibTorch.
 std::unique_ptr<DeviceUpdater> make_ops_updater(bool fused);
 /// Whether LibTorch has its fused optimizers for this kind of device.
 bool has_fused_ops(c10::DeviceType type);

@@ -53,7 +53,7 @@ class KernelUpdater : public DeviceUpdater {
   c10::Device device_;
 };
 
-/// What kernel_difference() found for a launcher, once.
+/// The result of kernel_difference() for a launcher, computed once.
 std::string difference_of(const std::shared_ptr<KernelLauncher>& launcher, c10::Device device) {
   static std::mutex mutex;
   static std::map<std::shared_ptr<KernelLauncher>, std::string> found;

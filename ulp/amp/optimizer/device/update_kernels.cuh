@@ -81,7 +81,7 @@ struct StepNumbers {
   i64 count;
 };
 
-/// What StepNumbers are made of where the device counts the steps.
+/// The rule's numbers that StepNumbers are made of where the device counts the steps.
 struct RuleNumbers {
   i32 kind, nesterov;
   double lr, momentum, dampening, weight_decay, beta1, beta2, eps;
@@ -103,7 +103,7 @@ struct UpdateArgs {
   const ParameterEntry* entries;
   const StepNumbers* numbers;
   const MomentTables* tables;
-  // Of the device: inverse scale, clip, and 1 where nothing is to change; null: the two below.
+  // On the device: inverse scale, clip, and 1 where nothing is to change; null: the two below.
   const float* control;
   float inverse_scale, clip;
   i32 count, reserved;
@@ -310,7 +310,7 @@ ULP_DEVICE float load_moment(const ParameterEntry& e, const MomentTables& t, boo
   const i32 code = i % 2 == 0 ? byte & 15 : byte >> 4;
   return squares ? static_cast<float>(code + 1) * 0.0625F * absmax : decode_decades(t.signed4, code, absmax);
 }
-/// Of fp32 and bf16.
+/// Stores moments of fp32 and bf16.
 ULP_DEVICE void store_moment(const ParameterEntry& e, bool squares, i64 i, float wide, u32 random) {
   void* const values = squares ? e.second : e.first;
   if (e.moments == kMomentF32) {
@@ -410,7 +410,7 @@ ULP_KERNEL ulp_update(UpdateArgs a) {
       u32 random = 0;
       if (has_first && e.moments == kMomentBf16)
         random = random_bits(e.seed ^ 0x6d6f6d656e747321ULL, stream, static_cast<u64>(e.random_begin + i));
-      // What a mask holds is exactly zero, which no random bits change.
+      // Masked moments are exactly zero, which no random bits change.
       if (has_first) store_moment(e, false, i, trained ? first : 0.0F, trained ? random >> 16 : 0U);
       if (has_second) store_moment(e, true, i, trained ? second : 0.0F, trained ? random & 0xffffU : 0U);
     }
