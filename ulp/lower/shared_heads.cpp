@@ -31,17 +31,6 @@ StridedView view_of_heads(const std::vector<SizeExpr>& sizes, int64_t times) {
   return view;
 }
 
-bool same_views(const StridedView& a, const StridedView& b) {
-  if (a.offset != b.offset || a.dims.size() != b.dims.size()) return false;
-  for (size_t d = 0; d < a.dims.size(); ++d) {
-    if (a.dims[d].size() != b.dims[d].size()) return false;
-    for (size_t p = 0; p < a.dims[d].size(); ++p) {
-      if (a.dims[d][p].size != b.dims[d][p].size || a.dims[d][p].stride != b.dims[d][p].stride) return false;
-    }
-  }
-  return true;
-}
-
 bool are_heads(const Value& value) {
   if (!value.meta || value.meta->sizes.size() != 4) return false;
   const std::vector<SizeExpr>& sizes = value.meta->sizes;
@@ -72,7 +61,7 @@ Value* shared_in(Value* heads) {
     for (size_t i = chain.size(); i-- > 0 && view;) {
       if (is_move(*chain[i])) view = view_through(*chain[i], *view);
     }
-    if (view && same_views(joined(*view), view_of_heads(own, all[1].offset / own[1].offset))) return value;
+    if (view && joined(*view) == view_of_heads(own, all[1].offset / own[1].offset)) return value;
   }
 }
 

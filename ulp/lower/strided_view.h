@@ -15,6 +15,7 @@ namespace ulp::lowering {
 struct Piece {
   int64_t size = 1, stride = 0;
   bool is_batch() const { return size == runtime::kBatch; }
+  bool operator==(const Piece&) const = default;
 };
 
 /// Dimensions in logical order. Each is the product of its pieces, the outermost first; none where its size
@@ -23,6 +24,7 @@ struct StridedView {
   int32_t tensor = -1;  ///< of the plan
   int64_t offset = 0;   ///< into an item, in elements
   std::vector<std::vector<Piece>> dims;
+  bool operator==(const StridedView&) const = default;
 };
 
 /// The tensor as it is. Dimension 0 is the batch, with its rows.

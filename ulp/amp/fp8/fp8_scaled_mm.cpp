@@ -40,7 +40,8 @@ bool is_8_bit(const Fp8Tensor& x) {
 /// The scale of each row in the columns from `begin` on, which share one: f32 [rows].
 at::Tensor row_scales(const Fp8Tensor& x, int64_t begin) {
   const at::Tensor column = x.scale_inv.select(1, begin / columns_of_scale(x));
-  return column.repeat_interleave(rows_of_scale(x)).slice(0, 0, x.codes.size(0));
+  const int64_t rows = rows_of_scale(x);
+  return rows == 1 ? column : column.repeat_interleave(rows).slice(0, 0, x.codes.size(0));
 }
 
 /// True if this device multiplies fp8 matrices: asked once, by a small product.

@@ -2,6 +2,7 @@
 #include <ATen/Functions.h>
 
 #include <map>
+#include <memory>
 #include <mutex>
 
 #include "ulp/amp/optimizer/device/device_table.h"
@@ -30,7 +31,7 @@ class KernelUpdater : public DeviceUpdater {
   std::string problem(const GradientEntry&, const FusedOptions&) const override { return {}; }
 
   at::Tensor square_sum(const std::vector<GradientEntry>& entries) override {
-    DeviceTable table(*launcher_, device_, sizes_of(entries));
+    DeviceTable& table = table_of(entries);
     std::vector<kernels::OptimizerTensor> tensors;
     for (const GradientEntry& entry : entries) tensors.push_back(gradient_tensor(entry));
     table.bind(tensors);
@@ -43,14 +44,26 @@ class KernelUpdater : public DeviceUpdater {
     std::vector<kernels::OptimizerTensor> tensors;
     for (size_t i = 0; i < entries.size(); ++i)
       tensors.push_back(prepare_update(optimizer, entries[i], steps[i]));
-    DeviceTable table(*launcher_, device_, sizes_of(entries));
+    DeviceTable& table = table_of(entries);
     table.bind(tensors);
     table.update(inverse_scale, clip);
   }
 
  private:
+  /// The table of parameters of these sizes: that of the last step where they are the same.
+  DeviceTable& table_of(const std::vector<GradientEntry>& entries) {
+    std::vector<int64_t> sizes = sizes_of(entries);
+    if (!table_ || sizes != sizes_) {
+      table_ = std::make_unique<DeviceTable>(*launcher_, device_, sizes);
+      sizes_ = std::move(sizes);
+    }
+    return *table_;
+  }
+
   std::shared_ptr<KernelLauncher> launcher_;
   c10::Device device_;
+  std::vector<int64_t> sizes_;
+  std::unique_ptr<DeviceTable> table_;
 };
 
 /// The result of kernel_difference() for a launcher, computed once.
