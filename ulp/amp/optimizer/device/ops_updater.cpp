@@ -22,12 +22,8 @@ struct OpsBatch {
 /// Group, step of the batch, whether its momentum buffers are new.
 using BatchKey = std::tuple<size_t, int64_t, bool>;
 
-/// The numbers of a step on the host or on the device.
-struct OpsNumbers {
-  std::optional<at::Tensor> grad_scale;  ///< gradients are divided by it
-  std::optional<at::Tensor> found_inf;
-  at::Tensor steps = {};  ///< of the device, one an entry; undefined: those of the host
-};
+/// fp32 without dimensions that gradients are divided by; nothing where they stay as they are.
+using GradScale = std::optional<at::Tensor>;
 
 class OpsUpdater : public DeviceUpdater {
  public:
@@ -63,13 +59,13 @@ class OpsUpdater : public DeviceUpdater {
 
   void apply(FusedOptimizer& optimizer, const std::vector<GradientEntry>& entries, float inverse_scale,
              float clip) override {
-    OpsNumbers numbers;
+    GradScale grad_scale;
     const double factor = static_cast<double>(inverse_scale) * static_cast<double>(clip);
     if (factor != 1) {
-      numbers.grad_scale = at::full({}, static_cast<float>(1 / factor),
-                                    at::TensorOptions(c10::kFloat).device(device_of(entries)));
+      grad_scale = at::full({}, static_cast<float>(1 / factor),
+                            at::TensorOptions(c10::kFloat).device(device_of(entries)));
     }
-    for (auto& [key, batch] : batches(optimizer, entries)) update(optimizer, key, batch, numbers);
+    for (auto& [key, batch] : batches(optimizer, entries)) update(optimizer, key, batch, grad_scale);
   }
 
  private:
@@ -107,14 +103,14 @@ class OpsUpdater : public DeviceUpdater {
   }
 
   void update(FusedOptimizer& optimizer, const BatchKey& key, OpsBatch& batch,
-              const OpsNumbers& numbers) const {
+              const GradScale& grad_scale) const {
     const FusedOptions& options = options_of(optimizer.param_groups()[std::get<0>(key)]);
     std::visit(
         [&](const auto& rule) {
           if (fused_) {
-            fused_update(rule, std::get<1>(key), batch, numbers);
+            fused_update(rule, std::get<1>(key), batch, grad_scale);
           } else {
-            foreach_update(rule, std::get<1>(key), batch, numbers);
+            foreach_update(rule, std::get<1>(key), batch, grad_scale);
           }
         },
         options.rule);
@@ -129,20 +125,18 @@ class OpsUpdater : public DeviceUpdater {
     if (!copies.empty()) at::_foreach_copy_(copies, masters);
   }
 
-  static void fused_update(const SgdRule& rule, int64_t, OpsBatch& batch, const OpsNumbers& numbers) {
+  static void fused_update(const SgdRule& rule, int64_t, OpsBatch& batch, const GradScale& grad_scale) {
     at::_fused_sgd_(batch.weights, batch.gradients, batch.first, rule.weight_decay, rule.momentum, rule.lr,
-                    rule.dampening, rule.nesterov, false, batch.first_step, numbers.grad_scale,
-                    numbers.found_inf);
+                    rule.dampening, rule.nesterov, false, batch.first_step, grad_scale, {});
   }
   template <typename Rule>
-  static void fused_update(const Rule& rule, int64_t step, OpsBatch& batch, const OpsNumbers& numbers) {
+  static void fused_update(const Rule& rule, int64_t step, OpsBatch& batch, const GradScale& grad_scale) {
     const at::Tensor count =
         at::full({}, static_cast<double>(step), batch.weights[0].options().requires_grad(false));
     const std::vector<at::Tensor> steps(batch.weights.size(), count);
     const auto call = [&](auto&& op) {
       op(batch.weights, batch.gradients, batch.first, batch.second, std::vector<at::Tensor>{}, steps, rule.lr,
-         rule.beta1, rule.beta2, rule.weight_decay, rule.eps, false, false, numbers.grad_scale,
-         numbers.found_inf);
+         rule.beta1, rule.beta2, rule.weight_decay, rule.eps, false, false, grad_scale, GradScale());
     };
     if constexpr (std::is_same_v<Rule, AdamRule>) {
       call([](auto&&... args) { at::_fused_adam_(args...); });
@@ -152,15 +146,15 @@ class OpsUpdater : public DeviceUpdater {
   }
 
   /// The finished gradients, which are new tensors where they change.
-  static std::vector<at::Tensor> finished(const OpsBatch& batch, const OpsNumbers& numbers,
+  static std::vector<at::Tensor> finished(const OpsBatch& batch, const GradScale& grad_scale,
                                           double weight_decay) {
     std::vector<at::Tensor> gradients = batch.gradients;
-    if (numbers.grad_scale) gradients = at::_foreach_mul(gradients, numbers.grad_scale->reciprocal());
+    if (grad_scale) gradients = at::_foreach_mul(gradients, grad_scale->reciprocal());
     if (weight_decay != 0) gradients = at::_foreach_add(gradients, batch.weights, weight_decay);
     return gradients;
   }
-  static void foreach_update(const SgdRule& rule, int64_t, OpsBatch& batch, const OpsNumbers& numbers) {
-    std::vector<at::Tensor> gradients = finished(batch, numbers, rule.weight_decay);
+  static void foreach_update(const SgdRule& rule, int64_t, OpsBatch& batch, const GradScale& grad_scale) {
+    std::vector<at::Tensor> gradients = finished(batch, grad_scale, rule.weight_decay);
     if (rule.momentum != 0) {
       if (batch.first_step) {
         at::_foreach_copy_(batch.first, gradients);
@@ -173,10 +167,10 @@ class OpsUpdater : public DeviceUpdater {
     at::_foreach_add_(batch.weights, gradients, -rule.lr);
   }
   template <typename Rule>
-  static void foreach_update(const Rule& rule, int64_t step, OpsBatch& batch, const OpsNumbers& numbers) {
+  static void foreach_update(const Rule& rule, int64_t step, OpsBatch& batch, const GradScale& grad_scale) {
     const auto count = static_cast<double>(step);
     constexpr bool kDecoupled = std::is_same_v<Rule, AdamWRule>;
-    const std::vector<at::Tensor> gradients = finished(batch, numbers, kDecoupled ? 0 : rule.weight_decay);
+    const std::vector<at::Tensor> gradients = finished(batch, grad_scale, kDecoupled ? 0 : rule.weight_decay);
     if (kDecoupled && rule.weight_decay != 0)
       at::_foreach_mul_(batch.weights, 1 - rule.lr * rule.weight_decay);
     at::_foreach_mul_(batch.first, rule.beta1);
