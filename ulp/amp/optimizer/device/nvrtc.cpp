@@ -65,10 +65,8 @@ std::vector<int> supported_architectures(const NamedLibrary& nvrtc) {
 
 NamedLibrary::NamedLibrary(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
-    void* handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) continue;
-    // Never closed: these libraries have threads and handlers of the process's end.
-    handle_ = std::shared_ptr<void>(handle, [](void*) {});
+    handle_ = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle_ == nullptr) continue;
     name_ = name;
     return;
   }

@@ -3,7 +3,6 @@
 
 #include <dlfcn.h>
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,14 +18,12 @@ class NamedLibrary {
   static constexpr int kMissing = -1;
   template <typename... Args>
   int call(const char* function, Args... args) const {
-    auto* found = reinterpret_cast<int (*)(Args...)>(::dlsym(handle_.get(), function));
+    auto* found = reinterpret_cast<int (*)(Args...)>(::dlsym(handle_, function));
     return found == nullptr ? kMissing : found(args...);
   }
-  /// Null where the library lacks it.
-  void* find(const char* function) const { return ::dlsym(handle_.get(), function); }
 
  private:
-  std::shared_ptr<void> handle_;
+  void* handle_ = nullptr;  ///< never closed: these libraries have threads and handlers of the process's end
   std::string name_;
 };
 
