@@ -22,6 +22,8 @@ inline double with_nan(double a, double b, double chosen) {
 inline double exact_pointwise(kernels::PointwiseOp op, double a, double b, double c) {
   using enum kernels::PointwiseOp;
   switch (op) {
+    case exact:
+      return a;
     case add:
       return a + b;
     case sub:

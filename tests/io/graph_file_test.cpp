@@ -397,7 +397,14 @@ TEST_F(GraphFile, FilesThatLieAreRefused) {
     io::save_tensors(at("changed"), file.tensors, metadata);
     expect_file_error(says, [&] { io::load_graph(at("changed")); });
   };
-  refused([](auto& json) { json["version"] = 2; }, "version 1");
+  refused([](auto& json) { json["version"] = 3; }, "version 1 or 2");
+  refused([](auto& json) { json["version"] = 2; }, "batch");
+  refused(
+      [](auto& json) {
+        json["version"] = 2;
+        json["batch"] = {{"min", 8}, {"max", 4}};
+      },
+      "expected a range of batch sizes, got 8 to 4");
   refused([](auto& json) { json["calls"][0]["target"] = "aten::from_file"; }, "only computes");
   // These loop for as long as a number says, or trust tables.
   for (const char* op :

@@ -216,6 +216,34 @@ TEST(Pointwise, ResultsOfBf16AreRounded) {
   }
 }
 
+/// Between functions, whose later results are small again, and for any number of threads.
+TEST(Pointwise, ExactReportsTheFirstIntegerThatMayBeRounded) {
+  constexpr int64_t kCount = 40000;
+  const int64_t sizes[] = {1};
+  const PointwiseProgram back{
+      .inputs = 1,
+      .literals = {8388608.0F},
+      .steps = {
+          {PointwiseOp::add, {0, 1, 0}}, {PointwiseOp::exact, {2, 0, 0}}, {PointwiseOp::sub, {3, 1, 0}}}};
+  for (const Isa isa : available_isas()) {
+    for (const int workers : {1, 3}) {
+      std::vector<float> x(kCount, 8388607.0F), y(kCount);
+      const Pointwise program(back, dense(1), sizes, DataType::f32, {}, isa);
+      const void* const inputs[] = {x.data()};
+      const auto run = [&] { return program.run(inputs, y.data(), kCount, ThreadParallel(workers)); };
+      EXPECT_FALSE(run().has_value());
+      EXPECT_EQ(y, x);
+      for (const int64_t at : {kCount - 1, int64_t{20011}, int64_t{301}, int64_t{300}}) {
+        x[static_cast<size_t>(at)] = at == 300 ? std::nanf("") : 8388608.0F;
+        const auto found = run();
+        ASSERT_TRUE(found.has_value());
+        EXPECT_EQ(found->element, at);
+        EXPECT_EQ(std::isnan(found->value), at == 300);
+      }
+    }
+  }
+}
+
 TEST(Pointwise, BadProgramsAreRefused) {
   const int64_t sizes[] = {1};
   const auto refused = [&](const PointwiseProgram& program, DataType result = DataType::f32) {

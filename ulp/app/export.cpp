@@ -79,14 +79,14 @@ nlohmann::json record_run(const ScratchFolder& folder, graph::GraphModule& model
   return run;
 }
 
-/// Runs at batches of 1 and 7 and, where sizes are free, at their largest and one below.
+/// Runs at batches of 1 and 7, or those that the model takes next to them, and, where sizes are free, at their largest and one below.
 nlohmann::json task_of_free_sizes(const ScratchFolder& folder, const fs::path& file,
                                   graph::GraphModule& model) {
   const torch::NoGradGuard no_grad;
   torch::manual_seed(0);
   nlohmann::json task = {{"model", file.string()}, {"runs", nlohmann::json::array()}};
   for (const int64_t batch : {1, 7}) {
-    std::vector<int64_t> sizes = {batch};
+    std::vector<int64_t> sizes = {model.graph().batch_range.nearest(batch)};
     for (const graph::FreeDimension& free : model.graph().free)
       sizes.push_back(batch == 1 ? free.max : std::max(free.min, free.max - free.multiple));
     task["runs"].push_back(record_run(folder, model, sizes, task["runs"].size()));

@@ -78,7 +78,7 @@ bool gives_numbers(graph::GraphModule& model, const std::vector<at::Tensor>& inp
 
 std::vector<at::Tensor> road_inputs(graph::GraphModule& model, int64_t batch) {
   const at::NoGradGuard no_grad;
-  const std::vector<int64_t> sizes = usual_sizes(model.graph(), batch);
+  const std::vector<int64_t> sizes = usual_sizes(model.graph(), model.graph().batch_range.nearest(batch));
   std::vector<at::Tensor> first;
   for (const InputForm& form : {InputForm{true, true}, {true, false}, {false, true}, {false, false}}) {
     std::vector<at::Tensor> inputs = made_inputs(model.graph(), sizes, form);

@@ -11,4 +11,14 @@ void FreeDimension::check(int64_t size, const char* where) const {
        size);
 }
 
+std::string BatchRange::text() const {
+  if (max == kAny) return std::to_string(min) + " or more";
+  return std::to_string(min) + " to " + std::to_string(max);
+}
+
+void BatchRange::check(int64_t batch, const char* where) const {
+  if (contains(batch)) return;
+  fail(ErrorCode::bad_shape, where, "expected a batch of ", text(), ", got ", batch);
+}
+
 }  // namespace ulp

@@ -1,7 +1,9 @@
-// A dimension whose size is known when something runs, and the sizes that it may take.
+// Dimensions whose sizes are known when something runs, and the sizes that they may take.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "ulp/base/export.h"
@@ -18,6 +20,22 @@ struct ULP_API FreeDimension {
   /// Throws ulp::Error `[where] ...` (bad_shape) naming the dimension for a size that it may not take.
   void check(int64_t size, const char* where) const;
   bool operator==(const FreeDimension&) const = default;
+};
+
+/// Which batch sizes a model computes. Without bounds it takes every one.
+struct ULP_API BatchRange {
+  static constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+  int64_t min = 0, max = kAny;  ///< both included
+
+  bool bounded() const { return min > 0 || max < kAny; }
+  bool contains(int64_t batch) const { return batch >= min && batch <= max; }
+  /// The allowed batch size that is closest to `batch`.
+  int64_t nearest(int64_t batch) const { return std::clamp(batch, min, max); }
+  /// "4 to 8", or "4 or more".
+  std::string text() const;
+  /// Throws ulp::Error `[where] ...` (bad_shape) for a batch size outside of the range.
+  void check(int64_t batch, const char* where) const;
+  bool operator==(const BatchRange&) const = default;
 };
 
 }  // namespace ulp

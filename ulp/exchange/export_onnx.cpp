@@ -15,6 +15,7 @@
 #include "ulp/exchange/spelled/spelled.h"
 #include "ulp/exchange/store_fixed.h"
 #include "ulp/exchange/store_minima.h"
+#include "ulp/exchange/stored_batch_range.h"
 #include "ulp/exchange/write_in_blocks.h"
 #include "ulp/graph/conditions.h"
 #include "ulp/graph/decompose/decompose.h"
@@ -57,6 +58,7 @@ onnx::Model built(const graph::Graph& graph, const OnnxOptions& options) {
   onnx::Model model = std::move(builder.model());
   model.producer = "ulp";
   model.producer_version = kVersion;
+  store_batch_range(graph.batch_range, model.metadata);
   model.metadata.insert(options.metadata.begin(), options.metadata.end());
   return model;
 }

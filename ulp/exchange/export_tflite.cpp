@@ -61,6 +61,13 @@ void write_graph(tflite::Builder& builder, const graph::Graph& graph) {
 
 /// The batch, then the free dimensions.
 std::vector<int64_t> sizes_of(const graph::Graph& graph, const TfliteOptions& options) {
+  const BatchRange& range = graph.batch_range;
+  if (options.batch != 0) {
+    range.check(options.batch, kExportTfliteWhere);
+  } else if (range.bounded()) {
+    fail(kExportTfliteWhere, "expected a batch of one size, since a file cannot say that the model takes ",
+         range.text(), ", got 0 for a free one");
+  }
   std::vector<int64_t> sizes = {options.batch == 0 ? 1 : options.batch};
   size_t known = 0;
   for (const graph::FreeDimension& free : graph.free) {

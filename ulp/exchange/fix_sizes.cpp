@@ -48,6 +48,7 @@ TensorMeta meta_of(const at::Tensor& tensor) {
 }  // namespace
 
 void fix_sizes(Graph& graph, int64_t batch, const std::map<std::string, int64_t>& sizes, const char* where) {
+  graph.batch_range.check(batch, where);
   graph.fix_free(free_sizes(graph, sizes, where));
   std::vector<at::Tensor> inputs;
   for (Value* input : graph.inputs()) {

@@ -108,6 +108,17 @@ void add_smallest(std::vector<Sizes>& points, const Graph& graph) {
   if (std::ranges::find(points, least) == points.end()) points.push_back(std::move(least));
 }
 
+/// Batches beyond the range become those that far inside of its end, each once.
+void bring_inside(std::vector<Sizes>& points, const BatchRange& range) {
+  std::vector<Sizes> inside;
+  for (Sizes& point : points) {
+    if (point[0] < range.min) point[0] = range.nearest(range.min + point[0] - 1);
+    if (point[0] > range.max) point[0] = range.nearest(range.max - point[0] % std::ssize(kBatches));
+    if (std::ranges::find(inside, point) == inside.end()) inside.push_back(point);
+  }
+  points = std::move(inside);
+}
+
 /// The batch and then the free dimensions, for each run.
 std::vector<Sizes> points_of(const Graph& graph, const std::set<int64_t>& around) {
   std::vector<Sizes> points;
@@ -127,6 +138,7 @@ std::vector<Sizes> points_of(const Graph& graph, const std::set<int64_t>& around
     if (std::ranges::find(points, point) == points.end()) points.push_back(std::move(point));
   }
   add_smallest(points, graph);
+  bring_inside(points, graph.batch_range);
   return points;
 }
 

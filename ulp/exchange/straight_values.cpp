@@ -30,7 +30,10 @@ std::vector<FreeAxis> free_axes(const std::vector<at::Tensor>& examples,
                                 const graph::CaptureOptions& options) {
   std::vector<FreeAxis> axes;
   if (const int64_t batch = batch_of(examples, options); batch > 0)
-    axes.push_back({.name = "", .base = batch});
+    axes.push_back({.name = "",
+                    .base = batch,
+                    .smallest = std::max(options.batch_range.min, FreeAxis{}.smallest),
+                    .largest = std::min(options.batch_range.max, FreeAxis{}.largest)});
   for (const graph::FreeSize& free : options.free) {
     const bool known =
         std::ranges::any_of(axes, [&](const FreeAxis& axis) { return axis.name == free.name; });

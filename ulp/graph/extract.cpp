@@ -26,7 +26,10 @@ bool known_but(const TensorMeta& meta, int64_t dim) {
 
 class Extractor {
  public:
-  explicit Extractor(const Graph& graph) : from_(graph) { made_.graph = std::make_shared<Graph>(); }
+  explicit Extractor(const Graph& graph) : from_(graph) {
+    made_.graph = std::make_shared<Graph>();
+    made_.graph->batch_range = graph.batch_range;
+  }
 
   void add_input(const Value* value) {
     const int64_t dim = value->meta ? batch_dim(*value->meta) : -1;

@@ -112,6 +112,7 @@ Graph::~Graph() = default;
 std::shared_ptr<Graph> Graph::clone() const {
   auto copy = std::make_shared<Graph>();
   copy->batch_dims = batch_dims;
+  copy->batch_range = batch_range;
   copy->free = free;
   copy->attributes_ = attributes_;
   copy->modules_ = modules_;

@@ -200,6 +200,8 @@ class ULP_API Graph {
   Node* output_node() const;  ///< null until set_output()
   /// Dimension of each input that is the batch; -1 for an input without one.
   std::vector<int64_t> batch_dims;
+  /// Which batch sizes the model computes.
+  BatchRange batch_range;
   /// The dimensions that stay free beside the batch.
   std::vector<FreeDimension> free;
   /// Puts sizes in the place of the free dimensions, one for each, and leaves none free. Throws ulp::Error for a size

@@ -11,7 +11,7 @@
 
 namespace ulp::graph {
 
-/// Zeros for each input, for one sample and the smallest size of each free dimension; nothing where the sizes
+/// Zeros for each input, for the smallest batch from one sample on and the smallest size of each free dimension; nothing where the sizes
 /// of an input are not known.
 ULP_API std::optional<std::vector<at::Tensor>> smallest_inputs(const Graph& graph);
 

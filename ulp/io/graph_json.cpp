@@ -26,6 +26,9 @@ using Json = nlohmann::json;
 /// More nodes, and more tensors, than any network has: the time to put them into a graph grows with their square.
 constexpr size_t kMostNodes = 10000;
 
+/// Versions of a graph: readers that know the first alone would not see the bounds of the batch.
+constexpr int64_t kPlainVersion = 1, kBoundedVersion = 2;
+
 Json node_to_json(const Node& node) {
   Json json{{"name", node.name()}, {"target", node.target()}};
   if (!node.scope.empty()) json["scope"] = node.scope;
@@ -169,18 +172,28 @@ Json graph_to_json(const Graph& graph) {
   for (const auto& [name, attribute] : graph.attributes())
     attributes.push_back(attribute_to_json(name, attribute));
   for (const graph::FreeDimension& one : graph.free) free.push_back(free_to_json(one));
-  return {{"version", 1},   {"inputs", inputs}, {"attributes", attributes}, {"reads", named},
-          {"calls", calls}, {"free", free},     {"result", result}};
+  Json json{{"version", kPlainVersion}, {"inputs", inputs}, {"attributes", attributes}, {"reads", named},
+            {"calls", calls},           {"free", free},     {"result", result}};
+  if (graph.batch_range.bounded()) {
+    json["version"] = kBoundedVersion;
+    json["batch"] = batch_range_to_json(graph.batch_range);
+  }
+  return json;
 }
 
 std::shared_ptr<Graph> graph_from_json(const Json& json, const std::map<std::string, at::Tensor>& tensors) {
-  if (const int64_t version = whole_number(json.at("version")); version != 1)
-    fail(kGraphFile, "expected version 1 of a graph, got ", version);
+  const int64_t version = whole_number(json.at("version"));
+  if (version != kPlainVersion && version != kBoundedVersion)
+    fail(kGraphFile, "expected version ", kPlainVersion, " or ", kBoundedVersion, " of a graph, got ",
+         version);
   const size_t nodes = json.at("calls").size() + json.at("reads").size() + json.at("inputs").size();
   if (nodes > kMostNodes) fail(kGraphFile, "expected at most ", kMostNodes, " nodes, got ", nodes);
   if (const size_t count = json.at("attributes").size(); count > kMostNodes)
     fail(kGraphFile, "expected at most ", kMostNodes, " tensors, got ", count);
   auto graph = std::make_shared<Graph>();
+  if (version == kBoundedVersion && !json.contains("batch"))
+    fail(kGraphFile, "expected the range of the batch in version ", kBoundedVersion, " of a graph, got none");
+  if (version == kBoundedVersion) graph->batch_range = batch_range_of(json.at("batch"));
   for (const Json& one : json.at("free")) graph->free.push_back(free_of(one));
   AttributeReader attributes(tensors);
   for (const Json& one : json.at("attributes")) attributes.add_to(*graph, one);

@@ -121,4 +121,18 @@ graph::FreeDimension free_of(const Json& json) {
   return free;
 }
 
+Json batch_range_to_json(const BatchRange& range) {
+  Json json{{"min", range.min}};
+  if (range.max != BatchRange::kAny) json["max"] = range.max;
+  return json;
+}
+
+BatchRange batch_range_of(const Json& json) {
+  BatchRange range{.min = whole_number(json.at("min"))};
+  if (json.contains("max")) range.max = whole_number(json.at("max"));
+  if (range.min < 0 || range.max < std::max<int64_t>(range.min, 1))
+    fail(kGraphFile, "expected a range of batch sizes, got ", range.text());
+  return range;
+}
+
 }  // namespace ulp::io

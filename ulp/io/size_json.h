@@ -30,4 +30,8 @@ nlohmann::json free_to_json(const graph::FreeDimension& free);
 /// Throws ulp::Error for a range without a size. Whether the inputs have the places is for the caller to find out.
 graph::FreeDimension free_of(const nlohmann::json& json);
 
+nlohmann::json batch_range_to_json(const BatchRange& range);
+/// Throws ulp::Error for a range without a size.
+BatchRange batch_range_of(const nlohmann::json& json);
+
 }  // namespace ulp::io

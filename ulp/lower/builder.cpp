@@ -42,6 +42,11 @@ void Builder::bind(const Value* value, int32_t tensor) {
   tensors_[resolve(value)].push_back(tensor);
 }
 
+void Builder::bind_instead(const Value* value, int32_t tensor) {
+  expect_rows(*value, tensor);
+  tensors_[resolve(value)] = {tensor};
+}
+
 bool Builder::bound(const Value* value) const {
   return tensors_.contains(resolve(value)) || is_view(value);
 }

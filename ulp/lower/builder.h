@@ -45,6 +45,8 @@ class Builder {
   void bind(const graph::Value* value, int32_t tensor);
   bool bound(const graph::Value* value) const;
   /// The value is this view: it costs a step when someone reads it as a tensor, one for each layout.
+  /// The same in the place of what was bound.
+  void bind_instead(const graph::Value* value, int32_t tensor);
   void bind_view(const graph::Value* value, StridedView view);
   /// True for a value that was bound so.
   bool is_view(const graph::Value* value) const;

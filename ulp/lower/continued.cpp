@@ -100,11 +100,17 @@ bool rows_follow(const Plan& plan, int32_t tensor, size_t size) {
   return polynomial != nullptr && follows(*polynomial, size);
 }
 
+/// The plan for the batch of this check, whatever the model takes.
+Plan of_any_batch(Plan plan) {
+  plan.batch_range = {};
+  return plan;
+}
+
 /// One context that runs parts of an input, and what came out.
 class PositionRunner {
  public:
   PositionRunner(const Plan& plan, const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& dims)
-      : engine_(plan, {.threads = 1}), name_(plan.continued), inputs_(inputs), dims_(dims) {
+      : engine_(of_any_batch(plan), {.threads = 1}), name_(plan.continued), inputs_(inputs), dims_(dims) {
     const size_t size = index_of(plan, name_);
     for (const int32_t output : plan.outputs) rows_follow_.push_back(rows_follow(plan, output, size));
   }

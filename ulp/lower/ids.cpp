@@ -1,5 +1,9 @@
 #include "ulp/lower/ids.h"
 
+#include "ulp/lower/match.h"
+#include "ulp/lower/ops.h"
+#include "ulp/runtime/ops/pointwise_op.h"
+
 namespace ulp::lowering {
 
 using graph::Node;
@@ -59,6 +63,36 @@ int32_t ids_tensor(Builder& builder, const Node& reader, const Value* value, con
   const std::string name = reader.output()->name + ".ids";
   return builder.emit({.op = runtime::Op::convert, .name = name, .inputs = {plain.tensor}}, name,
                       {DataType::i64}, held.shape);
+}
+
+int32_t exact_numbers(Builder& builder, const Node& reader, const Value* value) {
+  if (!holds_integers(builder, reader, value)) return builder.as(reader, value, {});
+  runtime::PointwiseText program;
+  program.functions.push_back({kernels::PointwiseOp::add,
+                               {{.kind = runtime::PointwiseOperand::Kind::input},
+                                {.kind = runtime::PointwiseOperand::Kind::number}}});
+  runtime::Step step = step_of(runtime::Op::pointwise, reader);
+  step.attributes = runtime::PointwiseAttributes{.program = std::move(program), .exact_inputs = 1};
+  step.inputs = {builder.as(reader, value, held_form(builder, reader, value))};
+  return builder.emit(std::move(step), value->name + ".f32", {}, shape_of(reader, *value));
+}
+
+bool makes_integers(const Node& node) {
+  const std::optional<graph::TensorMeta>& made = node.output()->meta;
+  return made && (made->dtype == at::kInt || made->dtype == at::kLong);
+}
+
+void look_at_integers(Builder& builder, const Node& node, const Value* value) {
+  const Form form = builder.form_of(node, value);
+  if (form.type != DataType::f32) return;
+  runtime::PointwiseText program;
+  program.functions.push_back(
+      {kernels::PointwiseOp::exact, {{.kind = runtime::PointwiseOperand::Kind::input}}});
+  runtime::Step step = step_of(runtime::Op::pointwise, node);
+  step.attributes = runtime::PointwiseAttributes{.program = std::move(program)};
+  step.inputs = {builder.as(node, value, form)};
+  builder.bind_instead(value,
+                       builder.emit(std::move(step), value->name + ".exact", form, shape_of(node, *value)));
 }
 
 }  // namespace ulp::lowering

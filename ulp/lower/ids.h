@@ -29,4 +29,11 @@ int32_t ids_tensor(Builder& builder, const graph::Node& reader, const graph::Val
 /// The form in which the value is held, in plain order.
 Form held_form(Builder& builder, const graph::Node& reader, const graph::Value* value);
 
+/// The numbers of a value in f32; a run with an integer that f32 does not hold is refused.
+int32_t exact_numbers(Builder& builder, const graph::Node& reader, const graph::Value* value);
+/// Whether the node's first result are integers of 32 or 64 bits.
+bool makes_integers(const graph::Node& node);
+/// Puts a step behind what was made for the value, integers in f32, that refuses those which f32 may have rounded.
+void look_at_integers(Builder& builder, const graph::Node& node, const graph::Value* value);
+
 }  // namespace ulp::lowering

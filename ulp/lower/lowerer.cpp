@@ -39,12 +39,12 @@ void expect_no_float64(const Group& group) {
 void expect_float_sums(const Node& node) {
   const std::optional<graph::TensorMeta>& made = node.output()->meta;
   if (!made || !at::isIntegralType(made->dtype, /*includeBool=*/false)) return;
-  const bool narrow = c10::elementSize(made->dtype) <= 2;
-  if (narrow &&
-      is_any(node, {"aten::linear", "aten::matmul", "aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm",
-                    "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::conv_transpose1d",
-                    "aten::conv_transpose2d", "aten::conv_transpose3d", "aten::cumsum"}))
+  if (c10::elementSize(made->dtype) <= 2 && node.is("aten::cumsum"))
     unsupported(node, "expected floats, got ", made->dtype, ", whose sums wrap around in LibTorch");
+  if (is_any(node, {"aten::linear", "aten::matmul", "aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm",
+                    "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::conv_transpose1d",
+                    "aten::conv_transpose2d", "aten::conv_transpose3d"}))
+    unsupported(node, "expected floats, got ", made->dtype, ", whose sums of products pass what f32 holds");
   if (is_any(node, {"aten::upsample_linear1d", "aten::upsample_bilinear2d", "aten::upsample_trilinear3d",
                     "aten::upsample_bicubic2d", "aten::avg_pool1d", "aten::avg_pool2d", "aten::avg_pool3d",
                     "aten::adaptive_avg_pool1d", "aten::adaptive_avg_pool2d", "aten::adaptive_avg_pool3d"}))
@@ -182,6 +182,7 @@ Lowered lower_prepared(Graph& graph, const LowerOptions& options, graph::PassRep
   const bool bf16 = options.precision == LowerOptions::Precision::bf16;
   Lowered lowered = Lowerer(graph, bf16 ? DataType::bf16 : DataType::f32, fusion.chains).run();
   if (!lowered.refusals.empty()) return lowered;
+  lowered.plan.batch_range = graph.batch_range;
   lowered.plan.metadata = options.metadata;
   lowered.plan.metadata["precision"] = bf16 ? "bf16" : "f32";
   lowered.plan.verify();

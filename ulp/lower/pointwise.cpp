@@ -210,9 +210,11 @@ PointwiseWriter::PointwiseWriter(Builder& builder, std::vector<const Node*> insi
 
 Step PointwiseWriter::step() {
   for (const Node* node : inside_) {
+    looks_at_all_ = may_grow(*node);
     const Operand result = wrapped(*this, *node, find_pointwise(*node)->write(*this, *node));
     made_.emplace_back(node->output(), result);
   }
+  looks_at_all_ = false;
   const Node& node = *inside_.back();
   Operand last = made_.back().second;
   if (last.kind == Operand::Kind::number) {  // everywhere where the first argument has an element
@@ -233,6 +235,12 @@ Operand PointwiseWriter::number(double value) const {
 
 Operand PointwiseWriter::call(PointwiseOp op, std::initializer_list<Operand> operands) {
   program_.functions.push_back({op, operands});
+  if (looks_at_all_) {
+    const Operand made{.kind = Operand::Kind::result,
+                       .index = static_cast<int32_t>(program_.functions.size() - 1),
+                       .number = 0};
+    program_.functions.push_back({PointwiseOp::exact, {made}});
+  }
   return {.kind = Operand::Kind::result,
           .index = static_cast<int32_t>(program_.functions.size() - 1),
           .number = 0};

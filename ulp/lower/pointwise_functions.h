@@ -40,7 +40,8 @@ class PointwiseWriter {
   std::vector<const graph::Node*> inside_;
   std::vector<std::pair<const graph::Value*, Operand>> made_;
   runtime::PointwiseText program_;
-  int64_t exact_ = 0;  ///< PointwiseAttributes::exact_inputs
+  int64_t exact_ = 0;          ///< PointwiseAttributes::exact_inputs
+  bool looks_at_all_ = false;  ///< functions are those of a node that may_grow()
   runtime::Step step_{.op = runtime::Op::pointwise};
 };
 
@@ -52,8 +53,12 @@ struct PointwiseLowering {
   int numbers = 0;    ///< at most, besides those among the arguments
 };
 
+/// Whether a node's results are integers of 32 or 64 bits that may be larger than what it reads: f32 holds them below
+/// 2^24 alone, so that each function of it is looked at as it runs (PointwiseOp::exact).
+bool may_grow(const graph::Node& node);
+
 /// What an op of 8 or 16-bit integers may leave the range of its type by: the result then wraps around, as in
-/// LibTorch. The functions and numbers that this takes; both 0 for other nodes.
+/// LibTorch. The functions and numbers that this takes, or that may_grow() does; both 0 for other nodes.
 struct Wrapping {
   int functions = 0, numbers = 0;
 };

@@ -97,7 +97,15 @@ Operand low_bits(PointwiseWriter& write, Operand x, int bits) {
   return write.call(PointwiseOp::sub, {x, write.call(PointwiseOp::mul, {turns, write.number(size)})});
 }
 
+bool may_grow(const Node& node) {
+  const std::optional<graph::TensorMeta>& meta = node.output()->meta;
+  if (!meta || (meta->dtype != at::kInt && meta->dtype != at::kLong)) return false;
+  return is_any(node, {"aten::add", "aten::sub", "aten::rsub", "aten::mul", "aten::pow", "aten::square",
+                       "aten::addcmul", "aten::bitwise_not"});
+}
+
 Wrapping wrapping_of(const Node& node) {
+  if (may_grow(node)) return {find_pointwise(node)->functions, 0};
   if (narrow_bits(node) == 0 || std::ranges::count(kStayInRange, node.op()) > 0) return {};
   return has_sign(node) ? Wrapping{5, 3} : Wrapping{4, 2};
 }
@@ -111,7 +119,7 @@ double in_range_of(at::ScalarType type, double x) {
 
 Operand wrapped(PointwiseWriter& write, const Node& node, Operand x) {
   if (narrow_bits(node) > 0 && !takes_any_type(node)) expect_operands_in_range(node);
-  if (wrapping_of(node).functions == 0) return x;
+  if (narrow_bits(node) == 0 || wrapping_of(node).functions == 0) return x;
   if (x.kind == Operand::Kind::number) return write.number(in_range_of(node.output()->meta->dtype, x.number));
   expect_low_bits(node);
   const int bits = narrow_bits(node);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "ulp/lower/ids.h"
 #include "ulp/lower/ops.h"
 
 namespace ulp::lowering {
@@ -81,14 +82,12 @@ void emit_reduce(Builder& builder, const Node& node, const Value* made, ReduceAt
                  const Group* group) {
   const Value* x = value_arg(node, "self");
   const Form in = input_form(builder, node, x, attributes);
-  if (in.type == DataType::i32 || in.type == DataType::i64) {
-    unsupported(node, "expected numbers, got the integers of '", x->name, "'");
-  }
   const Layout layout = attributes.keepdim ? in.layout : Layout::plain;
   const bool place = attributes.kind == ReduceKind::argmax || attributes.kind == ReduceKind::argmin;
   Step step = step_of(Op::reduce, node);
   step.attributes = std::move(attributes);
-  step.inputs = {builder.as(node, x, in)};
+  step.inputs = {holds_integers(builder, node, x) ? exact_numbers(builder, node, x)
+                                                  : builder.as(node, x, in)};
   if (group != nullptr && !place) {
     return emit_same(builder, *group, std::move(step), result_form(builder, *group, layout));
   }
@@ -111,7 +110,11 @@ void lower_reduce(Builder& builder, const Group& group) {
   if (attributes.kind == ReduceKind::var || attributes.kind == ReduceKind::std) {
     attributes.correction = correction_of(node);
   }
-  if (node.outputs().size() == 1) return emit_reduce(builder, node, node.output(), attributes, &group);
+  if (node.outputs().size() == 1) {
+    emit_reduce(builder, node, node.output(), attributes, &group);
+    if (node.is("aten::sum") && makes_integers(node)) look_at_integers(builder, node, group.result);
+    return;
+  }
   // The extreme and its place: a step for each that is read.
   const bool largest = attributes.kind == ReduceKind::max;
   for (const size_t i : {0, 1}) {
@@ -133,8 +136,9 @@ void lower_cumsum(Builder& builder, const Group& group) {
   const Form form{DataType::f32, Layout::plain};
   Step step = step_of(Op::cumsum, node);
   step.attributes = runtime::CumulativeAttributes{dims[0], product};
-  step.inputs = {builder.as(node, x, form)};
+  step.inputs = {exact_numbers(builder, node, x)};
   emit_same(builder, group, std::move(step), form);
+  if (makes_integers(node)) look_at_integers(builder, node, group.result);
 }
 
 }  // namespace

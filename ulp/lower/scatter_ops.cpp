@@ -16,19 +16,6 @@ using runtime::Step;
 
 namespace {
 
-/// The numbers of a value in f32, integers too; a run with one that f32 does not hold is refused.
-int32_t numbers_of(Builder& builder, const Node& node, const Value* value) {
-  if (!holds_integers(builder, node, value)) return builder.as(node, value, {});
-  runtime::PointwiseText program;
-  program.functions.push_back({kernels::PointwiseOp::add,
-                               {{.kind = runtime::PointwiseOperand::Kind::input},
-                                {.kind = runtime::PointwiseOperand::Kind::number}}});
-  Step step = step_of(Op::pointwise, node);
-  step.attributes = runtime::PointwiseAttributes{.program = std::move(program), .exact_inputs = 1};
-  step.inputs = {builder.as(node, value, held_form(builder, node, value))};
-  return builder.emit(std::move(step), value->name + ".f32", {}, shape_of(node, *value));
-}
-
 /// bf16 and codes stay where both sides hold them alike; everything else is written in f32.
 Form scatter_form(Builder& builder, const Node& node, const Value* x, const Value* source) {
   const Form form = held_form(builder, node, x);
@@ -69,7 +56,7 @@ void lower_scatter(Builder& builder, const Group& group) {
   const bool as_held = own.mode == kernels::ScatterMode::replace && std::isfinite(value);
   const Form form = as_held ? scatter_form(builder, node, x, source) : Form{};
   const auto read = [&](const Value* one) {
-    return form.type == DataType::f32 ? numbers_of(builder, node, one) : builder.as(node, one, form);
+    return form.type == DataType::f32 ? exact_numbers(builder, node, one) : builder.as(node, one, form);
   };
   Step step = step_of(Op::scatter, node);
   step.inputs = {read(x), ids_tensor(builder, node, ids, shape[static_cast<size_t>(own.dim)])};
@@ -80,6 +67,8 @@ void lower_scatter(Builder& builder, const Group& group) {
   } else {
     step.inputs.push_back(filled_source(builder, node, shape_of(node, *ids), value));
   }
+  const bool extreme = own.mode == kernels::ScatterMode::max || own.mode == kernels::ScatterMode::min;
+  own.integers = makes_integers(node) && own.mode != kernels::ScatterMode::replace && !extreme;
   step.attributes = own;
   emit_same(builder, group, std::move(step), form);
 }
@@ -107,7 +96,7 @@ void lower_sort(Builder& builder, const Group& group) {
     unsupported(node, "expected numbers, got the integers of '", x->name, "'");
   }
   Step step = step_of(Op::sort, node);
-  step.inputs = {order_of_places ? numbers_of(builder, node, x) : builder.as(node, x, form)};
+  step.inputs = {order_of_places ? exact_numbers(builder, node, x) : builder.as(node, x, form)};
   const bool values_only = !places_only && !is_read(places);
   own.places = !values_only;
   step.attributes = own;

@@ -7,12 +7,11 @@
 
 #include "ulp/base/error.h"
 #include "ulp/exchange/examples.h"
+#include "ulp/exchange/stored_batch_range.h"
 
 namespace ulp::exchange::onnx_import {
 
 namespace {
-
-constexpr int64_t kBatch = 2;  ///< of the examples: enough for batch norms
 
 bool says_batch(std::string name) {
   std::ranges::transform(name, name.begin(),
@@ -63,8 +62,9 @@ bool has_common_first(const std::vector<FileValue>& inputs) {
 
 class InputReader {
  public:
-  InputReader(std::vector<FileValue> inputs, const OnnxImportOptions& options)
+  InputReader(std::vector<FileValue> inputs, const BatchRange& batch_range, const OnnxImportOptions& options)
       : inputs_(std::move(inputs)),
+        batch_range_(batch_range),
         options_(options),
         batch_(batch_name(inputs_)),
         first_(options.free_batch && batch_.empty() && has_common_first(inputs_)),
@@ -72,6 +72,7 @@ class InputReader {
 
   Inputs read() {
     Inputs made;
+    made.options.batch_range = batch_range_;
     for (size_t i = 0; i < inputs_.size(); ++i) {
       made.options.batch_dims.push_back(-1);
       std::vector<int64_t> sizes;
@@ -94,7 +95,7 @@ class InputReader {
                          inputs_[0].shape[0].name.empty();
     if (batch_dim < 0 && ((first_ && dim == 0) || (given.size < 0 && (name == batch_ || unnamed)))) {
       batch_dim = static_cast<int64_t>(dim);
-      return kBatch;
+      return example_batch(batch_range_, kImportOnnxWhere);
     }
     if (given.size >= 0) return given.size;
     OnnxImportOptions::Range range{.max = options_.longest};
@@ -115,6 +116,7 @@ class InputReader {
   }
 
   std::vector<FileValue> inputs_;
+  BatchRange batch_range_;
   const OnnxImportOptions& options_;
   std::string batch_;
   bool first_;
@@ -157,7 +159,7 @@ std::vector<at::Tensor> at_smallest_sizes(const Inputs& inputs) {
 }
 
 Inputs read_inputs(const FileModel& model, const OnnxImportOptions& options) {
-  return InputReader(wanted(model), options).read();
+  return InputReader(wanted(model), stored_batch_range(model.metadata, kImportOnnxWhere), options).read();
 }
 
 }  // namespace ulp::exchange::onnx_import

@@ -199,7 +199,8 @@ class Bends {
     constexpr int64_t kFarBatch = 9;
     const std::vector<int64_t> sizes = probed_sizes(axis_);
     if (sizes.empty()) return;
-    const int64_t size = axis_.name.empty() ? kFarBatch : sizes[0], steps = axis_.steps_to(size);
+    const int64_t size = axis_.name.empty() ? std::clamp(kFarBatch, axis_.smallest, axis_.largest) : sizes[0];
+    const int64_t steps = axis_.steps_to(size);
     Known far;
     try {
       far = values_at(zeros_along(inputs.examples, inputs.options, axis_, steps));

@@ -12,8 +12,6 @@ namespace ulp::exchange::pt2 {
 
 namespace {
 
-constexpr int64_t kBatch = 2;  ///< of the examples: enough for batch norms
-
 /// The symbol of the batch; empty where there is none. It is one dimension of an input, alone.
 std::string batch_symbol(const std::vector<ProgramInput>& inputs) {
   const auto is_plain = [&](const std::string& symbol) {
@@ -41,6 +39,7 @@ class ProgramInputReader {
 
   Inputs read() {
     Inputs made;
+    made.options.batch_range = batch_range();
     for (size_t i = 0; i < program_.inputs.size(); ++i) {
       const ProgramInput& input = program_.inputs[i];
       made.options.batch_dims.push_back(-1);
@@ -53,12 +52,24 @@ class ProgramInputReader {
   }
 
  private:
+  /// The batch sizes of the export. As in PyTorch, a smallest one of 2 lets 1 and 0 pass: it stands for a dimension that was
+  /// exported without bounds.
+  BatchRange batch_range() const {
+    constexpr int64_t kUnbounded = 2;
+    BatchRange range;
+    const auto own = program_.ranges.find(batch_);
+    if (own == program_.ranges.end()) return range;
+    if (own->second.min > kUnbounded) range.min = own->second.min;
+    if (own->second.max >= 0) range.max = own->second.max;
+    return range;
+  }
+
   int64_t size(Inputs& made, size_t input, size_t dim) {
     const ProgramSize& given = program_.inputs[input].sizes[dim];
     if (given.symbol.empty()) return given.factor;
     if (given.symbol == batch_) {
       made.options.batch_dims[input] = static_cast<int64_t>(dim);
-      return kBatch;
+      return example_batch(made.options.batch_range, kImportPt2Where);
     }
     const auto [place, first] =
         names_.try_emplace(given.symbol, program_.inputs[input].name + '.' + std::to_string(dim));

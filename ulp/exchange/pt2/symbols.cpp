@@ -41,7 +41,7 @@ bool has_batch(const Graph& graph) {
 
 Symbols::Symbols(const Graph& graph) : graph_(graph) {
   constexpr int64_t kSampleBatch = 4;
-  sample_.push_back(kSampleBatch);
+  sample_.push_back(graph.batch_range.nearest(kSampleBatch));
   for (const graph::FreeDimension& free : graph.free)
     sample_.push_back(free.max / free.multiple * free.multiple);
   for (const auto& node : graph.nodes()) {
@@ -131,7 +131,11 @@ Json Symbols::strides(const std::vector<SizeExpr>& sizes, const std::vector<size
 
 Json Symbols::ranges() const {
   Json ranges = Json::object();
-  if (has_batch(graph_)) ranges["s0"] = {{"min_val", 1}, {"max_val", nullptr}};
+  if (has_batch(graph_)) {
+    const BatchRange& range = graph_.batch_range;
+    ranges["s0"] = {{"min_val", std::max<int64_t>(range.min, 1)},
+                    {"max_val", range.max == BatchRange::kAny ? Json(nullptr) : Json(range.max)}};
+  }
   for (size_t i = 0; i < graph_.free.size(); ++i) {
     const graph::FreeDimension& free = graph_.free[i];
     const int64_t low = (free.min + free.multiple - 1) / free.multiple, high = free.max / free.multiple;

@@ -60,6 +60,7 @@ class GraphBuilder {
       value->meta = merge_metas(metas, runs_.eval, runs_.near);
       values_[{ValueKey::Kind::input, static_cast<int32_t>(i), 0}] = value;
     }
+    graph_->batch_range = inputs.batch_range;
     graph_->free = inputs.free;
   }
 

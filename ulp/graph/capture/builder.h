@@ -32,6 +32,7 @@ struct Runs {
 struct Inputs {
   std::vector<std::string> names;
   std::vector<int64_t> batch_dims;  ///< -1: no batch
+  BatchRange batch_range;
   std::vector<FreeDimension> free;
 };
 

@@ -16,6 +16,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/export.h"
+#include "ulp/base/free_dimension.h"
 #include "ulp/graph/capture/tensors.h"
 
 namespace torch::jit {
@@ -52,6 +53,9 @@ struct CaptureOptions {
   /// Which dimension of each input is the batch; empty: dimension 0 of every input. -1: no batch in that
   /// input.
   std::vector<int64_t> batch_dims = {};
+  /// Which batch sizes the model is asked for, as {.min = 4, .max = 8}: it is run at these alone, three at least, and
+  /// the graph and what is made of it refuse others. The example and two samples more have to be inside.
+  BatchRange batch_range = {};
   /// Dimensions beside the batch that stay free, three names at most: {{0, 1, "time", 512}, {1, 1, "time"}}.
   /// The model is run at three sizes of each, the example's and two below it (above it where the example is
   /// the smallest), and each number that moved becomes an expression of them: of degree 2 or less in each,

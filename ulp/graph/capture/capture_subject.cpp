@@ -306,7 +306,7 @@ std::shared_ptr<GraphModule> capture_subject(Subject subject, const std::vector<
   }
   const OpenSizes open = open_sizes(examples, options);
   const bool trains = options.modes == Modes::both;
-  const Inputs inputs{names, open.batch_dims, open.free};
+  const Inputs inputs{names, open.batch_dims, open.batch_range, open.free};
   subject.infers_only = !trains;
   auto [runs, built, custom] = watch_and_build(subject, examples, open, inputs, trains);
   const bool infers_custom = !trains && calls_custom(runs.eval[0].trace);

@@ -135,18 +135,22 @@ void add_batches(const OpenSizes& open, const ExpectedCost& cost, PointLists& li
   const int64_t seen = open.example[0] + 2;
   for (const int64_t batch : kFarBatches) {
     const FarPoint point = with_batch(batch);
-    if (batch <= seen || !cost.affordable(point.sizes)) continue;
+    if (batch <= seen || !open.batch_range.contains(batch) || !cost.affordable(point.sizes)) continue;
     many.push_back(point);
     const auto half = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(batch)) / 2);
     if (point.small && half > seen) powers.push_back(with_batch(half));
   }
-  lists.add({with_batch(1)});
+  lists.add({with_batch(open.batch_range.nearest(1))});
   lists.add(many);
   lists.add(powers);
   for (const int64_t batch : kTinyBatches) {
     const FarPoint point = with_batch(batch);
-    if (batch > seen && cost.small(point.sizes, kTinyShare)) lists.add({point});
+    if (batch > seen && open.batch_range.contains(batch) && cost.small(point.sizes, kTinyShare))
+      lists.add({point});
   }
+  if (open.batch_range.max == BatchRange::kAny) return;
+  const FarPoint largest = with_batch(open.batch_range.max);
+  if (cost.affordable(largest.sizes)) lists.add({largest});
 }
 
 /// The multiple of the dimension's step that is at least `size`.

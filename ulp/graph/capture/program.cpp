@@ -218,6 +218,7 @@ std::vector<int64_t> Program::sizes_of(const std::vector<at::Tensor>& inputs) co
     sizes[0] = inputs[i].size(dim);
     known = true;
   }
+  if (known) batch_range_.check(sizes[0], "graph.run");
   for (const FreeDimension& free : free_) sizes.push_back(free_size(free, inputs));
   return sizes;
 }

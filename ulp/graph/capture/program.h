@@ -104,6 +104,7 @@ class Program {
 
   std::vector<Value> inputs_;  ///< copies, for the checks
   std::vector<int64_t> batch_dims_;
+  BatchRange batch_range_;
   std::vector<FreeDimension> free_;
   std::vector<at::Tensor> attributes_;
   std::vector<Step> steps_;

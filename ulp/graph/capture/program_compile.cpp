@@ -9,7 +9,10 @@
 namespace ulp::graph {
 
 Program::Program(const Graph& graph)
-    : batch_dims_(graph.batch_dims), free_(graph.free), conditions_(conditions_of(graph)) {
+    : batch_dims_(graph.batch_dims),
+      batch_range_(graph.batch_range),
+      free_(graph.free),
+      conditions_(conditions_of(graph)) {
   for (const auto& node : graph.nodes()) {
     for (Value* value : node->reads()) last_reader_[value] = node.get();
   }

@@ -49,6 +49,17 @@ int64_t batch_of(const std::vector<at::Tensor>& examples, const std::vector<int6
   return batch;
 }
 
+/// The model is run at the batch size of the examples, and with one sample and two samples more.
+void check_batch(int64_t batch, const BatchRange& range) {
+  if (range.min < 0 || range.max < 1)
+    fail(kCapture, "expected a batch_range of sizes from 0 on, got ", range.min, " to ", range.max);
+  if (batch == 0) return;
+  constexpr int64_t kMore = 2;
+  if (!range.contains(batch) || !range.contains(batch + kMore))
+    fail(kCapture, "expected examples of which the batch and two samples more are ", range.text(),
+         " (CaptureOptions::batch_range), got a batch of ", batch);
+}
+
 void check_place(const FreeSize& given, const std::vector<at::Tensor>& examples,
                  const std::vector<int64_t>& batch_dims) {
   if (given.name.empty()) fail(kCapture, "expected a name for each free dimension, got none");
@@ -145,9 +156,13 @@ RunSizes OpenSizes::at(std::vector<int64_t> sizes) const {
 }
 
 OpenSizes open_sizes(const std::vector<at::Tensor>& examples, const CaptureOptions& options) {
-  OpenSizes open{.batch_dims = batch_dims_of(examples, options), .free = {}, .example = {}};
+  OpenSizes open{.batch_dims = batch_dims_of(examples, options),
+                 .batch_range = options.batch_range,
+                 .free = {},
+                 .example = {}};
   open.free = free_of(examples, options, open.batch_dims);
   open.example.push_back(batch_of(examples, open.batch_dims));
+  check_batch(open.example[0], open.batch_range);
   for (FreeDimension& free : open.free) open.example.push_back(example_size(free, examples));
   return open;
 }

@@ -11,6 +11,7 @@ namespace ulp::graph {
 /// What may have another size in each run.
 struct OpenSizes {
   std::vector<int64_t> batch_dims;  ///< of each input; -1: no batch
+  BatchRange batch_range;
   std::vector<FreeDimension> free;
   std::vector<int64_t> example;  ///< sizes of the examples: the batch, 0 for none, and the free dimensions
 

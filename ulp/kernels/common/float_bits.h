@@ -16,6 +16,11 @@ static inline uint32_t float_to_bits(float value) {
   return __builtin_bit_cast(uint32_t, value);
 }
 
+/// f32 holds all integers of smaller magnitude, and may have rounded a result of this one or more.
+static inline bool may_be_inexact(float integer) {
+  return !(__builtin_fabsf(integer) < 16777216.0F);
+}
+
 static inline float bf16_to_float(uint16_t value) {
   return bits_to_float(uint32_t{value} << 16);
 }

@@ -49,6 +49,7 @@ struct Scatter::Call {
   int64_t batch;
   const Parallel& parallel;
   FirstBadId& bad;
+  FirstBadId* inexact;
 };
 
 Scatter::Scatter(const ScatterTarget& target, const std::vector<ScatterDimension>& dimensions, size_t along)
@@ -91,10 +92,12 @@ void Scatter::part(const Call& call, int64_t part) const {
         call.bad.report(part * part_ids_ + row + c);
         continue;
       }
-      T& y = static_cast<T*>(call.y)[to + c * columns.target + target_.range.row(id) * target_.row];
+      const int64_t place = to + c * columns.target + target_.range.row(id) * target_.row;
+      T& y = static_cast<T*>(call.y)[place];
       const T written = source ? source[row + c] : value;
       if constexpr (std::is_same_v<T, float>) {
         y = joined(target_.mode, y, written);
+        if (call.inexact != nullptr && may_be_inexact(y)) call.inexact->report(place);
       } else {
         y = written;
       }
@@ -112,7 +115,7 @@ void Scatter::run_typed(const Call& call) const {
 }
 
 void Scatter::run(const void* x, const void* ids, const void* source, float value, void* y, int64_t batch,
-                  const Parallel& parallel, FirstBadId& bad) const {
+                  const Parallel& parallel, FirstBadId& bad, FirstBadId* inexact) const {
   const int64_t size = element_bytes(target_.type);
   if (x != y) {
     split(batch * target_.item * size, parallel, [&](int64_t begin, int64_t count) {
@@ -120,7 +123,7 @@ void Scatter::run(const void* x, const void* ids, const void* source, float valu
                   static_cast<size_t>(count));
     });
   }
-  const Call call{ids, source, value, y, batch, parallel, bad};
+  const Call call{ids, source, value, y, batch, parallel, bad, inexact};
   const auto as = [&]<typename T>(T) {
     if (target_.id_type == DataType::i64) return run_typed<T, int64_t>(call);
     run_typed<T, int32_t>(call);

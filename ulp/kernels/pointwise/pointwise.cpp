@@ -1,6 +1,7 @@
 #include "ulp/kernels/pointwise/pointwise.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -86,6 +87,37 @@ void load_run(const PointwiseInput& input, const void* data, int64_t offset, int
              [](int64_t v) { return static_cast<float>(v); });
   }
 }
+
+/// Keeps the first element of a range at which a number is none that f32 surely holds as an integer. `at`: where the
+/// numbers stand in the output.
+void look_at_integers(const float* x, int64_t n, int64_t at, InexactInteger& inexact) {
+  const int64_t last = inexact.element < 0 ? n : std::min(n, inexact.element - at);
+  for (int64_t i = 0; i < last; ++i) {
+    if (!may_be_inexact(x[i])) continue;
+    inexact = {at + i, x[i]};
+    return;
+  }
+}
+
+/// The first one of all ranges, whichever thread reports it.
+class FirstInexact {
+ public:
+  void report(const InexactInteger& one) {
+    if (one.element < 0) return;
+    while (busy_.test_and_set(std::memory_order_acquire)) {
+    }
+    if (first_.element < 0 || one.element < first_.element) first_ = one;
+    busy_.clear(std::memory_order_release);
+  }
+  /// For when all ranges have ended.
+  std::optional<InexactInteger> found() const {
+    return first_.element < 0 ? std::nullopt : std::optional(first_);
+  }
+
+ private:
+  std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
+  InexactInteger first_;
+};
 
 void check_program(const PointwiseProgram& program) {
   const auto fail_at = [](const char* what, int64_t most, int64_t got) {
@@ -230,8 +262,9 @@ void Pointwise::load(size_t index, const void* data, int64_t begin, int64_t coun
   }
 }
 
-void Pointwise::run_range(std::span<const void* const> inputs, void* output, int64_t begin,
-                          int64_t end) const {
+InexactInteger Pointwise::run_range(std::span<const void* const> inputs, void* output, int64_t begin,
+                                    int64_t end) const {
+  InexactInteger inexact;
   Block block;
   const float* registers[kMaxPointwiseInputs + kMaxPointwiseLiterals + kMaxPointwiseSteps];
   const auto literals = static_cast<size_t>(program_.inputs);
@@ -257,6 +290,7 @@ void Pointwise::run_range(std::span<const void* const> inputs, void* output, int
       float* to = direct ? static_cast<float*>(output) + at : block.data[first + s];
       const auto operand = [&](size_t i) { return registers[static_cast<size_t>(step.operands[i])]; };
       ops.apply(step.op, operand(0), operand(1), operand(2), to, n);
+      if (step.op == PointwiseOp::exact) look_at_integers(to, n, at, inexact);
       registers[first + s] = to;
     }
     const float* made = registers[first + steps - 1];
@@ -265,16 +299,19 @@ void Pointwise::run_range(std::span<const void* const> inputs, void* output, int
       small_ops(isa_).quantize(made, static_cast<uint8_t*>(output) + at, n, to_codes(affine_));
     }
   }
+  return inexact;
 }
 
-void Pointwise::run(std::span<const void* const> inputs, void* output, int64_t first_size,
-                    const Parallel& parallel) const {
+std::optional<InexactInteger> Pointwise::run(std::span<const void* const> inputs, void* output,
+                                             int64_t first_size, const Parallel& parallel) const {
+  FirstInexact first;
   split(first_size * item_, parallel, [&](int64_t begin, int64_t count) {
-    if (table_.empty()) return run_range(inputs, output, begin, begin + count);
+    if (table_.empty()) return first.report(run_range(inputs, output, begin, begin + count));
     const uint8_t* from = static_cast<const uint8_t*>(inputs[0]) + begin;
     uint8_t* to = static_cast<uint8_t*>(output) + begin;
     for (int64_t i = 0; i < count; ++i) to[i] = table_[from[i]];
   });
+  return first.found();
 }
 
 }  // namespace ulp::kernels

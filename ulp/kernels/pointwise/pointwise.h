@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -43,6 +44,12 @@ struct PointwiseInput {
   std::array<int64_t, kPointwiseDims> strides{};
 };
 
+/// A number that PointwiseOp::exact met and that f32 may have rounded.
+struct InexactInteger {
+  int64_t element = -1;  ///< of the output
+  float value = 0;
+};
+
 /// A program made ready for tensors that lie in one way.
 class ULP_API Pointwise {
  public:
@@ -54,10 +61,11 @@ class ULP_API Pointwise {
             DataType result, Affine result_affine, Isa isa);
 
   /// Computes `first_size` times the product of the other sizes. `output` may be an input that is dense and of the
-  /// output's type. Neither allocates nor throws. u8 results are the same bits on every instruction set where the
-  /// program calls no function of the C library.
-  void run(std::span<const void* const> inputs, void* output, int64_t first_size,
-           const Parallel& parallel) const;
+  /// output's type. Returns the first element, if any, at which PointwiseOp::exact met a number of magnitude 2^24 or more, or
+  /// a NaN. Neither allocates nor throws. u8 results are the same bits on every instruction set where the program calls no
+  /// function of the C library.
+  std::optional<InexactInteger> run(std::span<const void* const> inputs, void* output, int64_t first_size,
+                                    const Parallel& parallel) const;
 
   /// How it computes: "table" where one u8 input alone decides a u8 result, else "blocks".
   const char* kind() const { return table_.empty() ? "blocks" : "table"; }
@@ -65,7 +73,9 @@ class ULP_API Pointwise {
  private:
   struct Block;
   void make_table();
-  void run_range(std::span<const void* const> inputs, void* output, int64_t begin, int64_t end) const;
+  /// The first inexact integer of the range; an element of -1 for none.
+  InexactInteger run_range(std::span<const void* const> inputs, void* output, int64_t begin,
+                           int64_t end) const;
   void load(size_t input, const void* data, int64_t begin, int64_t count, float* block) const;
   bool is_dense(const PointwiseInput& input) const;
 

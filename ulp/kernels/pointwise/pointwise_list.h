@@ -11,7 +11,8 @@
 //   value     the result for floats, with the functions of kernels/pointwise/math.h. It must be plain arithmetic
 //             without branches for loops over it to vectorize; calls of the C library (pow_, sin ...) do not.
 // Truth is 0 or 1 on the way out and "not 0" on the way in. A NaN stays a NaN in min, max and sign. Names and
-// meanings are ATen's.
+// meanings are ATen's, but for exact: it stands after arithmetic on integers and reports a result that f32 may have
+// rounded, one of 2^24 or more (Pointwise::run).
 #define ULP_POINTWISE(X)                                                 \
   X(add, 2, a + b)                                                       \
   X(sub, 2, a - b)                                                       \
@@ -62,7 +63,8 @@
   X(silu, 1, a* sigmoid_curve(a))                                        \
   X(softplus, 1, softplus_of(a))                                         \
   X(mish, 1, a* tanh_curve(softplus_of(a)))                              \
-  X(erfc, 1, __builtin_erfcf(a))
+  X(erfc, 1, __builtin_erfcf(a))                                         \
+  X(exact, 1, a)
 
 namespace ulp::kernels {
 

@@ -228,6 +228,7 @@ struct Context::State {
       fail(ErrorCode::bad_shape, "runtime.Engine.run", "expected ", inputs.size(), " inputs and ",
            outputs.size(), " outputs, got ", in.size(), " and ", out.size());
     }
+    model->batch_range().check(batch, "runtime.Engine.run");
     check_buffers("input", in, inputs);
     check_buffers("output", out, outputs);
     check_batch(program(), batch);
@@ -305,6 +306,7 @@ void Context::reserve(int64_t batch) {
   State& own = state();
   if (batch < 1)
     fail(ErrorCode::bad_shape, "runtime.Engine.reserve", "expected a batch of at least 1, got ", batch);
+  own.model->batch_range().check(batch, "runtime.Engine.reserve");
   const OneCall use = only_call(own.busy, "runtime.Engine.reserve");
   check_batch(own.program(), batch);
   if (own.position == 0) own.plan_kept(batch);

@@ -58,6 +58,9 @@ int Engine::threads() const {
 const std::vector<FreeDimension>& Engine::free() const {
   return model()->free();
 }
+const BatchRange& Engine::batch_range() const {
+  return model()->batch_range();
+}
 const std::string& Engine::continued() const {
   return model()->continued();
 }

@@ -69,6 +69,8 @@ class ULP_API Engine {
 
   /// The dimensions beside the batch that set_sizes() sets, in order; none for most plans.
   const std::vector<FreeDimension>& free() const;
+  /// Which batch sizes run() takes; without bounds for most models.
+  const BatchRange& batch_range() const;
   /// The one of them along which runs continue each other (Context::position); empty where none do.
   const std::string& continued() const;
   /// The sizes of the free dimensions in inputs of these shapes, for set_sizes(). Throws ulp::Error naming the input for

@@ -80,6 +80,7 @@ Model::Model(const VerifiedPlan& plan, const EngineOptions& options)
     : isa_(choose_isa(checked(options).isa)),
       arena_limit_(options.max_arena_bytes > 0 ? std::min(options.max_arena_bytes, physical_memory())
                                                : physical_memory()),
+      batch_range_(plan->batch_range),
       free_(plan->following.free),
       continued_(plan->continued),
       constant_bytes_(constant_bytes_of(*plan)),

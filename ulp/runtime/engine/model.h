@@ -34,6 +34,7 @@ class Model {
   Model(const VerifiedPlan& plan, const EngineOptions& options);
 
   kernels::Isa isa() const { return isa_; }
+  const BatchRange& batch_range() const { return batch_range_; }
   /// Dimensions beside the batch that each context sets.
   const std::vector<FreeDimension>& free() const { return free_; }
   /// The free dimension along which runs continue each other; its name is empty where none do.
@@ -65,6 +66,7 @@ class Model {
 
   kernels::Isa isa_;
   size_t arena_limit_;
+  BatchRange batch_range_;
   std::vector<FreeDimension> free_;
   std::string continued_;
   int64_t longest_ = 0;

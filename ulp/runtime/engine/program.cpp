@@ -137,11 +137,16 @@ void Program::check_ids(const Items& items) const {
 void Program::check_faults(const FaultSlot& faults) const {
   const IdFault* fault = faults.found();
   if (fault == nullptr) return;
-  if (fault->counted)
+  if (fault->kind == IdFault::Kind::result)
+    fail("runtime.Engine.run", "expected '", steps_[fault->step].name, "' to compute integers from ",
+         fault->low, " to ", fault->high - 1, ", which f32 holds, got ",
+         fault->id == IdFault::kNoInteger ? "one beyond 64 bits" : std::to_string(fault->id), " at element ",
+         fault->element);
+  if (fault->kind == IdFault::Kind::counted)
     fail("runtime.Engine.run", "expected integers from ", fault->low, " to ", fault->high - 1,
          ", which f32 holds, for '", steps_[fault->step].name, "', got ", fault->id, " at element ",
          fault->element, " of what it reads");
-  const bool no_number = fault->id == std::numeric_limits<int64_t>::min();
+  const bool no_number = fault->id == IdFault::kNoInteger;
   fail("runtime.Engine.run", "expected ids in [", fault->low, ", ", fault->high, ") for '",
        steps_[fault->step].name, "', got ", no_number ? "NaN or less than any id" : std::to_string(fault->id),
        " at element ", fault->element, " of the ids that other steps made");

@@ -5,16 +5,24 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <tuple>
 
 namespace ulp::runtime {
 
-/// An id outside of its range [low, high), or an integer that a step which counts in f32 read and f32 does not hold.
+/// An integer outside of the range [low, high) of what a step can take or hold.
 struct IdFault {
+  enum class Kind : uint8_t {
+    id,       ///< an index
+    counted,  ///< a step that counts in f32 read it, and f32 does not hold it
+    result    ///< a step that counts in f32 made it, and f32 may have rounded it
+  };
+  /// In place of a NaN, and of what 64 bits do not hold.
+  static constexpr int64_t kNoInteger = std::numeric_limits<int64_t>::min();
   size_t step = 0;
-  int64_t element = 0;  ///< of the ids, counted over the whole batch
+  int64_t element = 0;  ///< of the ids, or of the result, counted over the whole batch
   int64_t id = 0, low = 0, high = 0;
-  bool counted = false;  ///< no id
+  Kind kind = Kind::id;
 };
 
 /// The first fault of a run by step and element, whichever thread reports it.

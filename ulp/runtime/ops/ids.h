@@ -1,6 +1,8 @@
 // Integer ids as an op reads them, and ids outside of their range as a step reports them.
 #pragma once
 
+#include <cmath>
+
 #include "ulp/kernels/index/ids.h"
 #include "ulp/runtime/ops/kernel_args.h"
 #include "ulp/runtime/ops/op.h"
@@ -22,6 +24,21 @@ inline void report_bad_id(const RunArgs& args, const kernels::FirstBadId& bad, c
                            .id = id_at(info.type, ids, bad.place()),
                            .low = range.low(),
                            .high = range.size});
+}
+
+/// f32 holds all integers below.
+inline constexpr int64_t kInexactInteger = int64_t{1} << 24;
+
+/// Reports an integer of a step's result that f32 may have rounded; `element` from the first of the call.
+inline void report_inexact(const RunArgs& args, const TensorInfo& result, int64_t element, float value) {
+  constexpr float kLargest = 9e18F;  // below 2^63
+  const bool fits = std::fabs(value) < kLargest;
+  args.faults.slot.report({.step = args.faults.step,
+                           .element = args.faults.first_item * item_elements(result) + element,
+                           .id = fits ? static_cast<int64_t>(value) : IdFault::kNoInteger,
+                           .low = -kInexactInteger + 1,
+                           .high = kInexactInteger,
+                           .kind = IdFault::Kind::result});
 }
 
 }  // namespace ulp::runtime

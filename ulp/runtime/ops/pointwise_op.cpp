@@ -193,8 +193,9 @@ class PointwiseRunner final : public Runner {
     std::array<const void*, kMaxPointwiseInputs> pointers;
     std::copy(args.inputs.begin(), args.inputs.end(), pointers.begin());
     for (size_t i = 0; i < constants_.size(); ++i) pointers[inputs_ + i] = constants_[i].data();
-    kernel_.run({pointers.data(), inputs_ + constants_.size()}, args.output, first_size(y_, args.batch),
-                args.parallel);
+    const auto inexact = kernel_.run({pointers.data(), inputs_ + constants_.size()}, args.output,
+                                     first_size(y_, args.batch), args.parallel);
+    if (inexact) report_inexact(args, y_, inexact->element, inexact->value);
   }
   std::string kernel() const override {
     return std::string("pointwise_") + kernel_.kind() + "_" + kernels::to_string(isa_);
@@ -211,7 +212,7 @@ class PointwiseRunner final : public Runner {
                                .id = integer,
                                .low = -kMostExact,
                                .high = kMostExact + 1,
-                               .counted = true});
+                               .kind = IdFault::Kind::counted});
       return;
     }
   }

@@ -36,7 +36,8 @@ void check_scatter_output(const StepView& view) {
   view.expect_same_numbers(view.input());
   view.expect_same_layout(view.input());
   const auto& own = view.attributes<ScatterAttributes>();
-  if (own.mode != kernels::ScatterMode::replace) view.expect_type("to join elements", y.type, DataType::f32);
+  if (own.mode != kernels::ScatterMode::replace || own.integers)
+    view.expect_type("to join elements", y.type, DataType::f32);
   if (view.input_count() < 3) {
     if (y.type == DataType::u8) view.fail("expected a source for codes, got a number");
     return;
@@ -62,14 +63,17 @@ class ScatterRunner final : public Runner {
         ids_(view.input(1)),
         range_(scatter_id_range(view)),
         value_(view.attributes<ScatterAttributes>().value),
+        integers_(view.attributes<ScatterAttributes>().integers),
         kernel_(target_of(view), dimensions_of(view),
                 static_cast<size_t>(view.attributes<ScatterAttributes>().dim) - 1) {}
   void run(const RunArgs& args) const override {
-    kernels::FirstBadId bad;
+    kernels::FirstBadId bad, inexact;
     const void* source = args.inputs.size() == 3 ? args.inputs[2] : nullptr;
     kernel_.run(args.inputs[0], args.inputs[1], source, value_, args.output, first_size(x_, args.batch),
-                args.parallel, bad);
+                args.parallel, bad, integers_ ? &inexact : nullptr);
     report_bad_id(args, bad, ids_, args.inputs[1], range_);
+    if (inexact.any())
+      report_inexact(args, x_, inexact.place(), static_cast<const float*>(args.output)[inexact.place()]);
   }
   std::string kernel() const override { return "scatter"; }
 
@@ -101,6 +105,7 @@ class ScatterRunner final : public Runner {
   TensorInfo x_, ids_;
   kernels::IdRange range_;
   float value_;
+  bool integers_;
   kernels::Scatter kernel_;
 };
 

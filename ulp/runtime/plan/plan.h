@@ -161,6 +161,7 @@ struct ULP_API Plan {
   std::map<std::string, Constant> constants;
   std::vector<int32_t> inputs, outputs;
   std::map<std::string, std::string> metadata;  ///< free text: source model, recipe, versions
+  BatchRange batch_range = {};                  ///< batch sizes that the model computes
   Following following = {};                     ///< of a plan with free dimensions
   /// The free dimension along which the runs of a context continue each other (its size is how many rows a run adds), as a
   /// text that is written token by token; empty: each run stands alone.

@@ -209,6 +209,19 @@ Polynomial polynomial_from_json(const PlanReader& reader, const char* field, con
   return polynomial;
 }
 
+Json batch_range_to_json(const BatchRange& range) {
+  Json json = {{"min", range.min}};
+  if (range.max != BatchRange::kAny) json["max"] = range.max;
+  return json;
+}
+
+BatchRange batch_range_from_json(const Json& json) {
+  const PlanReader reader(json, "the batch", {"min", "max"});
+  BatchRange range{.min = reader.integer<int64_t>("min", reader.required("min"))};
+  if (const Json* max = reader.optional("max")) range.max = reader.integer<int64_t>("max", *max);
+  return range;
+}
+
 Json following_to_json(const Following& following) {
   Json json = {{"free", Json::array()}, {"following", Json::array()}, {"corners", Json::object()}};
   for (const FreeDimension& free : following.free) {
@@ -292,13 +305,14 @@ Json numbers_to_json(const Plan& plan, WrittenFields fields) {
   for (const Step& step : plan.steps) json["steps"].push_back(step_to_json(step, fields));
   if (!plan.metadata.empty()) json["metadata"] = plan.metadata;
   if (!plan.continued.empty()) json["continued"] = plan.continued;
+  if (plan.batch_range.bounded()) json["batch"] = batch_range_to_json(plan.batch_range);
   return json;
 }
 
 Plan plan_from_numbers(const Json& json) {
-  const PlanReader reader(
-      json, "the plan",
-      {"tensors", "steps", "inputs", "outputs", "metadata", "free", "following", "corners", "continued"});
+  const PlanReader reader(json, "the plan",
+                          {"tensors", "steps", "inputs", "outputs", "metadata", "free", "following",
+                           "corners", "continued", "batch"});
   Plan plan;
   for (const Json& tensor : reader.array("tensors")) {
     plan.tensors.push_back(tensor_from_json(tensor, plan.tensors.size()));
@@ -310,6 +324,7 @@ Plan plan_from_numbers(const Json& json) {
   plan.outputs = indices_from_json(reader, "outputs");
   plan.metadata = reader.texts("metadata");
   if (reader.optional("continued") != nullptr) plan.continued = reader.text("continued");
+  if (const Json* batch = reader.optional("batch")) plan.batch_range = batch_range_from_json(*batch);
   return plan;
 }
 

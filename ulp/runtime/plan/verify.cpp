@@ -197,6 +197,9 @@ void verify_plan(const Plan& plan, ConstantFacts* facts) {
   }
   if (plan.inputs.empty() || plan.outputs.empty())
     problem("expected a plan with inputs and outputs, got none");
+  if (const BatchRange& range = plan.batch_range;
+      range.min < 0 || range.max < std::max<int64_t>(range.min, 1))
+    problem("expected a range of batch sizes, got ", range.text());
   for (size_t i = 0; i < plan.tensors.size(); ++i) check_tensor(i, plan.tensors[i]);
   for (const auto& [name, constant] : plan.constants) check_constant(name, constant);
   check_order(plan, facts == nullptr ? own : *facts);

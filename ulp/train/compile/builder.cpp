@@ -323,6 +323,7 @@ void Builder::add_bound(const graph::Node& node, int input, int64_t classes, Row
 }
 
 void Builder::add_inputs() {
+  built_.batch_range = graph_.batch_range;
   size_t index = 0;
   for (const graph::Value* value : graph_.inputs()) {
     const graph::Node& node = *value->producer;

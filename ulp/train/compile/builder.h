@@ -53,6 +53,7 @@ struct StepInput {
 
 /// What the builder makes.
 struct BuiltStep {
+  BatchRange batch_range;
   StepPlan plan;
   std::vector<StepInput> inputs;
   std::vector<OutsideTensor> outside;

@@ -130,6 +130,7 @@ struct CompiledStep::Parts {
   /// Refuses numbers of samples that the graph does not take.
   void check_batch(const char* where, int64_t samples) const {
     if (samples < 1) fail(where, "expected a batch of at least 1, got ", samples);
+    built.batch_range.check(samples, where);
     if (samples == batch) return;
     const bool follows = std::ranges::any_of(
         built.inputs, [](const compiled::StepInput& input) { return input.batch_dim == 0; });

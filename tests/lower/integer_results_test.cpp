@@ -1,0 +1,165 @@
+// Integers that steps compute in f32: LibTorch's while they are below 2^24, and the end of the run, by name, from there on, also
+// where what follows would make them small again.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "error_of.h"
+#include "support.h"
+#include "ulp/lower/evaluate.h"
+#include "ulp/lower/lower.h"
+
+namespace ulp::test {
+namespace {
+
+struct Case {
+  const char* name;
+  Body body;
+  at::Tensor small, large;  ///< inputs whose numbers stay below the limit, and some that do not
+};
+
+at::Tensor rows(std::initializer_list<int64_t> values) {
+  return torch::tensor(std::vector<int64_t>(values), torch::kLong).unsqueeze(0).repeat({2, 1});
+}
+
+std::vector<Case> cases() {
+  return {
+      {"add", [](const at::Tensor& x) { return x + x.slice(1, 0, 1); }, rows({5, 6}), rows({9'000'000, 1})},
+      {"add back", [](const at::Tensor& x) { return (x + 9'000'000) - 9'000'000; }, rows({5, 6}),
+       rows({8'000'001, 1})},
+      {"alpha", [](const at::Tensor& x) { return x.add(x.slice(1, 0, 1), 3); }, rows({5, 6}),
+       rows({6'000'001, -16'000'000})},
+      {"sub", [](const at::Tensor& x) { return x - x.slice(1, 0, 1); }, rows({5, 6}),
+       rows({9'000'000, -9'000'001})},
+      {"hash", [](const at::Tensor& x) { return (x * 7919 + 13).floor_divide(1000); }, rows({1, 2000}),
+       rows({3000, 1})},
+      {"square", [](const at::Tensor& x) { return x.square().clamp_max(10); }, rows({4095, 7}),
+       rows({4097, 7})},
+      {"pow", [](const at::Tensor& x) { return x.pow(3).clamp_max(10); }, rows({255, 7}), rows({257, 7})},
+      {"compared", [](const at::Tensor& x) { return (x * x).eq(x.slice(1, 0, 1) * x).to(torch::kFloat); },
+       rows({4095, 7}), rows({16'777'215, 3})},
+      {"addcmul", [](const at::Tensor& x) { return torch::addcmul(x, x, x.slice(1, 0, 1)); }, rows({5, 6}),
+       rows({5000, -5000})},
+      {"not", [](const at::Tensor& x) { return x.bitwise_not(); }, rows({5, -6}), rows({16'777'215, 1})},
+      {"sum", [](const at::Tensor& x) { return x.sum({1}, true) + x.slice(1, 0, 1); }, rows({5, 6}),
+       rows({-16'000'001, 1})},
+      {"sum of", [](const at::Tensor& x) { return (x * 2).sum({1}, true); }, rows({5, 6}),
+       rows({8'000'001, 8'000'000})},
+      {"cumsum", [](const at::Tensor& x) { return x.cumsum(1) % 10; }, rows({5, 6, -3}),
+       rows({16'000'000, 1'000'001, -16'000'000})},
+      {"scatter_add",
+       [](const at::Tensor& x) { return torch::zeros_like(x).scatter_add(1, x.gt(6).to(torch::kLong), x); },
+       rows({5, 6, 7}), rows({16'000'000, 1'000'001, 1})},
+      {"max of sums", [](const at::Tensor& x) { return (x + x).amax({1}, true); }, rows({5, 6}),
+       rows({9'000'001, 6})},
+      {"ids of a table",
+       [](const at::Tensor& x) {
+         return torch::arange(8, torch::kFloat).index({(x * 5'592'406).clamp(0, 7)});
+       },
+       rows({1, 2}), rows({3, 5})},
+  };
+}
+
+TEST(IntegerResults, AreExactOrEndTheRun) {
+  for (const Case& one : cases()) {
+    SCOPED_TRACE(one.name);
+    const auto module = captured_body(one.body, one.small);
+    const runtime::Plan plan = lower(*module);
+    for (const int threads : {1, 3}) {
+      runtime::Engine engine(plan, {.threads = threads});
+      EXPECT_TRUE(run_engine(engine, one.small)
+                      .to(torch::kDouble)
+                      .equal(module->forward(one.small).to(torch::kDouble)));
+      const std::string error = error_of([&] { run_engine(engine, one.large); });
+      EXPECT_SAYS(error, "which f32 holds, got ");
+      EXPECT_SAYS(error, "16777215");
+      EXPECT_TRUE(run_engine(engine, one.small)
+                      .to(torch::kDouble)
+                      .equal(module->forward(one.small).to(torch::kDouble)));
+    }
+  }
+}
+
+TEST(IntegerResults, ProductsOfMatricesAreLeftToLibTorch) {
+  const auto module =
+      captured_body([](const at::Tensor& x) { return torch::bmm(x.unsqueeze(1), x.unsqueeze(2)).squeeze(2); },
+                    rows({1, 2}));
+  EXPECT_SAYS(error_of([&] { lower(*module); }), "whose sums of products pass what f32 holds");
+}
+
+/// Drawn formulas of int64 on drawn numbers of all magnitudes: every run is LibTorch's, or ends by name.
+TEST(IntegerResults, DrawnFormulasAreExactOrEndTheRun) {
+  std::mt19937 random(3);
+  const auto draw = [&](int kinds) { return static_cast<int>(random() % static_cast<unsigned>(kinds)); };
+  int right = 0, ended = 0;
+  for (int net = 0; net < 40; ++net) {
+    SCOPED_TRACE(net);
+    std::vector<std::pair<int, int64_t>> steps;
+    for (int i = 0; i < 4; ++i) steps.emplace_back(draw(10), 1 + draw(2000));
+    const Body body = [&](const at::Tensor& x) {
+      at::Tensor y = x;
+      for (const auto& [op, number] : steps) {
+        switch (op) {
+          case 0:
+            y = y + number;
+            break;
+          case 1:
+            y = y * number;
+            break;
+          case 2:
+            y = y - x * number;
+            break;
+          case 3:
+            y = y % (number + 1);
+            break;
+          case 4:
+            y = torch::maximum(y, x + number);
+            break;
+          case 5:
+            y = y.floor_divide(number);
+            break;
+          case 6:
+            y = torch::where(y > number, y, -x);
+            break;
+          case 7:
+            y = y.cumsum(1);
+            break;
+          case 8:
+            y = y.clamp(-number * 1000, number * 1000);
+            break;
+          default:
+            y = y + y.sum({1}, true);
+        }
+      }
+      return y;
+    };
+    const at::Tensor example = torch::ones({2, 6}, torch::kLong);
+    const auto module = captured_body(body, example);
+    runtime::Plan plan;
+    try {
+      plan = lower(*module);
+    } catch (const Error& error) {  // digits of products
+      EXPECT_SAYS(std::string(error.what()), "expected integers below 2^24, got a product");
+      continue;
+    }
+    runtime::Engine engine(plan, {.threads = 1});
+    for (int run = 0; run < 6; ++run) {
+      at::Tensor x = example.clone();
+      const int64_t largest = int64_t{1} << (4 * run + 3);
+      for (int64_t i = 0; i < x.numel(); ++i)
+        x.view(-1)[i] = static_cast<int64_t>(random() % static_cast<uint64_t>(2 * largest)) - largest;
+      try {
+        EXPECT_TRUE(run_engine(engine, x).to(torch::kLong).equal(module->forward(x))) << x;
+        ++right;
+      } catch (const Error& error) {
+        EXPECT_SAYS(std::string(error.what()), "which f32 holds");
+        ++ended;
+      }
+    }
+  }
+  EXPECT_GE(right, 60);
+  EXPECT_GE(ended, 40);
+}
+
+}  // namespace
+}  // namespace ulp::test
