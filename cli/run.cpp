@@ -42,6 +42,9 @@ void run(RunFlags& flags) {
   apply(flags);
   if (flags.options.input.empty() + flags.options.data.empty() + !flags.random != 2)
     throw CLI::ValidationError("give exactly one of --input, --data and --random");
+  if (const std::string kind = std::filesystem::path(flags.out).extension().string();
+      kind == ".npy" || kind == ".npz")
+    throw CLI::ValidationError("--out", "expected the name of a safetensors file, got '" + flags.out + "'");
   if (!flags.out.empty()) check_writable(flags.out);
   flags.options.threads = flags.threads;
   flags.options.script_spec = flags.shape.spec();
@@ -68,14 +71,15 @@ void add_run(CLI::App& app) {
       ->required();
   command->add_flag("--pieces,--fallback", options.pieces,
                     "Let LibTorch run what the engine does not have of a model");
-  command->add_option("--input", options.input, "safetensors file with a tensor per input, by name");
+  command->add_option("--input", options.input,
+                      "Safetensors or .npz file with a tensor per input, by name; .npy for one input");
   command->add_option("--data", options.data,
                       "Take the first test samples of this data set: images, rows or texts");
   command->add_flag("--random", flags->random, "Take normal random numbers (seed 0)");
   command->add_option("--count", options.count, "Samples or random items")
       ->check(positive())
       ->capture_default_str();
-  command->add_option("-o,--out", flags->out, "safetensors file for the outputs");
+  command->add_option("-o,--out", flags->out, "Safetensors file for the outputs");
   command->add_flag("--allow-nonfinite", options.allow_nonfinite, "Accept NaN and inf in --input");
   add_error_budget(*command, options.error_budget);
   add_measuring_limit(*command, options.max_measuring_seconds);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <fstream>
+
 #include "error_of.h"
 #include "temporary_folder.h"
 #include "ulp/base/error.h"
@@ -63,6 +65,25 @@ TEST_F(RunFile, RefusesRowsThatMakeNoItems) {
   EXPECT_SAYS(said({0, 4}), "[app.run] expected 'x' of shape [3, 4], got [0, 4] in '");
   EXPECT_SAYS(said({6, 5}), "[app.run] expected 'x' of shape [6, 4], got [6, 5] in '");
   EXPECT_SAYS(said({3}), "[app.run] expected 'x' of shape [3, 4], got [3] in '");
+}
+
+/// Arrays of NumPy, as it writes them: .npy holds the input whatever its name, .npz has it by name or alone.
+TEST_F(RunFile, TakesArraysOfNumPy) {
+  const auto engine = rows_engine(1).string();
+  const at::Tensor x = at::arange(8, at::kFloat).reshape({2, 4}) - 3;
+  std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4), }";
+  header.resize(117, ' ');
+  std::string file("\x93NUMPY\x01\x00\x76\x00", 10);
+  file += header + '\n' + std::string(static_cast<const char*>(x.const_data_ptr()), x.nbytes());
+  std::ofstream(folder_ / "rows.npy", std::ios::binary) << file;
+  EXPECT_TRUE(run_file({.model = engine, .input = (folder_ / "rows.npy").string()})[0].value.equal(x.relu()));
+  std::filesystem::resize_file(folder_ / "rows.npy", 100);
+  EXPECT_SAYS(test::error_of([&] { run_file({.model = engine, .input = (folder_ / "rows.npy").string()}); }),
+              "rows.npy");
+  // Two arrays, of which none has the input's name.
+  const std::string arrays = std::string(ULP_SOURCE_DIR) + "/tests/golden/numpy/arrays.npz";
+  EXPECT_SAYS(test::error_of([&] { run_file({.model = engine, .input = arrays}); }),
+              "expected a tensor 'x' in '" + arrays + "'");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "ulp/app/runnable.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/io/npy.h"
 #include "ulp/io/safetensors.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
@@ -128,22 +129,30 @@ std::vector<runtime::TensorInfo> expected_inputs(const RunOptions& options, cons
   }
 }
 
+/// The tensors of a safetensors, .npz or .npy file. The one of .npy has no name.
+io::NamedTensors tensors_of(const std::filesystem::path& path) {
+  if (path.extension() == ".npy") return {{"", io::load_npy(path)}};
+  if (path.extension() != ".npz") return io::load_tensors(path).tensors;
+  const std::map<std::string, at::Tensor> arrays = io::load_npz(path);
+  return {arrays.begin(), arrays.end()};
+}
+
 std::vector<at::Tensor> inputs_from_file(const RunOptions& options, const Opened& opened) {
-  const io::TensorFile file = io::load_tensors(options.input);
+  const io::NamedTensors named = tensors_of(options.input);
   std::vector<at::Tensor> inputs;
   std::vector<std::vector<int64_t>> shapes;
   for (const runtime::TensorInfo& info : opened.inputs) {
-    const at::Tensor* tensor = file.find(info.name);
-    if (tensor == nullptr && opened.inputs.size() == 1 && file.tensors.size() == 1)
-      tensor = &file.tensors[0].second;
-    if (tensor == nullptr) {
+    auto found = std::ranges::find(named, info.name, &io::NamedTensors::value_type::first);
+    if (found == named.end() && opened.inputs.size() == 1 && named.size() == 1) found = named.begin();
+    if (found == named.end()) {
       fail_file(kRunWhere, "expected a tensor '", info.name, "' in '", options.input,
                 "', which has none of that name");
     }
-    check_type(options, info, *tensor);
-    if (!options.allow_nonfinite) check_finite(info, *tensor);
-    inputs.push_back(*tensor);
-    shapes.push_back(tensor->sizes().vec());
+    const at::Tensor& tensor = found->second;
+    check_type(options, info, tensor);
+    if (!options.allow_nonfinite) check_finite(info, tensor);
+    inputs.push_back(tensor);
+    shapes.push_back(tensor.sizes().vec());
   }
   const std::vector<runtime::TensorInfo> expected = expected_inputs(options, opened, shapes);
   for (size_t i = 0; i < inputs.size(); ++i) check_shape(options, expected[i], inputs[i]);
