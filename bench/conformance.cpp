@@ -24,7 +24,7 @@
 #include "ulp/exchange/import_onnx.h"
 #include "ulp/exchange/import_pt2.h"
 #include "ulp/io/safetensors.h"
-#include "ulp/lower/pieces.h"
+#include "ulp/lower/partitioned_model.h"
 #include "ulp/ulp.h"
 
 namespace {
@@ -111,7 +111,7 @@ class Conversion {
       keep("graph", model_->forward_all(given));
     });
     if (outputs_.empty()) return;
-    attempt("pieces", [&] { keep("pieces", ulp::lower_in_pieces(*model_).run(given)); });
+    attempt("pieces", [&] { keep("pieces", ulp::lower_partitioned(*model_).run(given)); });
     const json forms = asked_.value("export", json::object());
     for (const auto& [form, path] : forms.items())
       attempt(form, [&] { write(form, path.get<std::string>(), given); });

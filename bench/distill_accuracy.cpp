@@ -122,14 +122,14 @@ void use_data(app::DistillRequest& request, const Data& data) {
 }
 
 double accuracy_in(const app::DistillRun& run, const std::string& name) {
-  for (const app::LearnerState& state : run.outcome.states) {
+  for (const app::DistillationState& state : run.outcome.states) {
     if (state.name == name) return state.accuracy->percent();
   }
   fail("distill_accuracy", "expected a network ", name);
 }
 
 void run_taught(Given& words) {
-  const app::Runnable teacher = app::load_runnable(words.text("teacher", "teacher.safetensors"));
+  const app::InferenceModel teacher = app::load_inference_model(words.text("teacher", "teacher.safetensors"));
   const Data data(words, teacher.spec);
   const int64_t seeds = words.integer("seeds", 3);
   Table table({"teacher", "alone", "taught", "gain"});
@@ -176,8 +176,8 @@ void run_mutual(Given& words) {
 }
 
 /// A reference network, trained by labels.
-app::Runnable trained(const std::string& name, const Data& data, const train::TrainOptions& options) {
-  app::Runnable made{.kind = "LibTorch", .spec = {}, .forward = {}, .engine = {}, .graph = {}};
+app::InferenceModel trained(const std::string& name, const Data& data, const train::TrainOptions& options) {
+  app::InferenceModel made{.kind = "LibTorch", .spec = {}, .forward = {}, .engine = {}, .graph = {}};
   made.spec.name = name;
   torch::manual_seed(static_cast<int64_t>(options.seed));
   const app::Network network = app::captured(app::make_network(made.spec), made.spec);
@@ -250,7 +250,7 @@ double share_right(const at::Tensor& logits, const at::Tensor& labels) {
 
 /// Hinton et al. 2015, section 3: the student never sees a class. What its bias lacks is found on 5,000 training images.
 void run_withheld(Given& words) {
-  const app::Runnable teacher = app::load_runnable(words.text("teacher", "teacher.safetensors"));
+  const app::InferenceModel teacher = app::load_inference_model(words.text("teacher", "teacher.safetensors"));
   const int64_t seeds = words.integer("seeds", 3), one = words.integer("class", 8);
   const Data data(words, teacher.spec);
   const io::ImageDataset &all = data.train, &test = data.test;

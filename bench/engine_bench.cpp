@@ -120,11 +120,11 @@ int load(const char* file, int turns) {
 
 int decode(const char* file, int tokens) {
   Engine engine((std::filesystem::path(file)));
-  if (engine.continued().empty())
+  if (engine.decoding_dimension().empty())
     return std::fputs("engine_bench: expected an engine that continues\n", stderr), 1;
-  const std::string along = engine.continued();
+  const std::string along = engine.decoding_dimension();
   int64_t longest = 0;
-  for (const ulp::FreeDimension& dimension : engine.free()) {
+  for (const ulp::DynamicDimension& dimension : engine.free()) {
     if (dimension.name == along) longest = dimension.max;
   }
   std::vector<int64_t> text(static_cast<size_t>(longest));

@@ -275,8 +275,8 @@ int run(const Options& options) {
   }
   std::map<std::tuple<int64_t, int64_t, int64_t, std::string>, ulp::amp::Fp8ProductChoice> products;
   for (const ulp::amp::Fp8ProductChoice& choice : ulp::amp::fp8_product_choices())
-    products.try_emplace({choice.rows, choice.inner, choice.columns, std::string(ulp::word_of(choice.role))},
-                         choice);
+    products.try_emplace(
+        {choice.rows, choice.inner, choice.columns, std::string(ulp::enum_name(choice.role))}, choice);
   std::printf("%8s %8s %8s %-16s %14s %12s\n", "rows", "inner", "columns", "product", "_scaled_mm us",
               "emulated us");
   for (const auto& [key, choice] : products) {

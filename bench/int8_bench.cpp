@@ -13,7 +13,7 @@
 
 #include "ulp/kernels/linear/int8_block_product.h"
 #include "ulp/kernels/linear/int8_product.h"
-#include "ulp/kernels/training/int8_codes.h"
+#include "ulp/kernels/training/int8_quantizers.h"
 #include "ulp/runtime/engine/thread_pool.h"
 
 namespace {

@@ -37,7 +37,7 @@ using bench::Given;
 
 template <typename E>
 E word_in(const std::string& word) {
-  for (const auto& one : ulp::Words<E>::list) {
+  for (const auto& one : ulp::EnumNames<E>::list) {
     if (word == one.text) return one.value;
   }
   fail("prune_accuracy", "expected a known word, got ", word);

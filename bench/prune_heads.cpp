@@ -11,8 +11,8 @@
 
 #include "tests/train/text_proof.h"
 #include "ulp/models/bert.h"
-#include "ulp/prune/structured/cut.h"
 #include "ulp/prune/structured/importance.h"
+#include "ulp/prune/structured/remove_units.h"
 #include "ulp/prune/structured/select.h"
 
 namespace {
@@ -86,7 +86,7 @@ Row run(int64_t seed, int64_t steps, int64_t more) {
   Row row{.dense = percent(*module, test), .dense_ms = milliseconds(*module)};
   compute_gradients(*module, data);
   const prune::Groups groups = prune::groups(module->graph());
-  const auto small = prune::cut(*module, groups, half_of_the_heads(*module, groups)).module;
+  const auto small = prune::remove_units(*module, groups, half_of_the_heads(*module, groups)).module;
   small->zero_grad();
   row.cut = percent(*small, test);
   train_text(*small, data, more, 3e-4);

@@ -6,7 +6,7 @@
 #include <iostream>
 
 #include "ulp/base/error.h"
-#include "ulp/io/published_weights.h"
+#include "ulp/io/pretrained_weights.h"
 #include "ulp/models/bert.h"
 #include "ulp/models/distilbert.h"
 #include "ulp/models/gpt2.h"
@@ -44,14 +44,14 @@ int main(int argc, char** argv) try {
     return 2;
   }
   const auto model = make(argv[1]);
-  const auto report = ulp::io::load_published(argv[2], *model);
+  const auto report = ulp::io::load_pretrained(argv[2], *model);
   std::cout << report.renamed.size() << " renamed, " << report.ignored.size() << " ignored"
             << (report.transposed ? ", turned" : "") << '\n';
   model->eval();
   const torch::NoGradGuard no_grad;
   ulp::io::save_tensors(argv[4],
                         {{"logits", model->forward(*ulp::io::load_tensors(argv[3]).find("tokens"))}});
-  if (argc > 5) ulp::io::save_published(argv[5], *model);
+  if (argc > 5) ulp::io::save_pretrained(argv[5], *model);
   return 0;
 } catch (const std::exception& error) {
   std::cerr << error.what() << '\n';

@@ -14,7 +14,7 @@
 #include "ulp/app/inspect.h"
 #include "ulp/app/model_file.h"
 #include "ulp/app/road_report.h"
-#include "ulp/app/trained_model.h"
+#include "ulp/app/workload.h"
 
 namespace ulp::cli {
 
@@ -39,12 +39,12 @@ std::shared_ptr<graph::GraphModule> open(const CheckFlags& flags) {
   const app::ModelSpec spec = flags.shape.spec();
   std::error_code error;
   if (app::is_reference_network(flags.model)) return app::graph_of(flags.model, spec);
-  const std::vector<std::string> names = app::trained_model_names();
+  const std::vector<std::string> names = app::workload_names();
   const bool named = std::ranges::find(names, flags.model) != names.end();
   if (!named || std::filesystem::exists(flags.model, error))
     return app::load_any_model_file(flags.model, spec).graph;
   app::expect_named_sizes(spec, flags.model);
-  const app::TrainedModel known = app::find_trained_model(flags.model, {});
+  const app::Workload known = app::find_workload(flags.model, {});
   const app::ModelSpec sizes{.name = known.name, .kind = known.kind, .max_length = app::usual_length(known)};
   return std::dynamic_pointer_cast<graph::GraphModule>(app::captured(known.make(), sizes).module);
 }

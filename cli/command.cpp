@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "cli/field_flags.h"
-#include "ulp/measure/quietness.h"
+#include "ulp/measure/interference.h"
 #include "ulp/report/format.h"
 
 namespace ulp::cli {

@@ -14,9 +14,9 @@
 #include "ulp/amp/products/onednn_products.h"
 #include "ulp/app/checksum.h"
 #include "ulp/app/data.h"
+#include "ulp/app/inference_model.h"
 #include "ulp/app/model_file.h"
-#include "ulp/app/published_file.h"
-#include "ulp/app/runnable.h"
+#include "ulp/app/pretrained_file.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/models/registry.h"
@@ -52,7 +52,7 @@ app::DistillRecipe make_recipe(const DistillFlags& flags) {
 
 /// --network names the network of those teachers and students that do not say it.
 app::ModelSpec asked_of(const std::string& file, app::ModelSpec spec) {
-  if (!app::is_published_file(file, spec.network) || app::says_its_network(file)) spec.network.clear();
+  if (!app::is_pretrained_file(file, spec.network) || app::says_its_network(file)) spec.network.clear();
   return spec;
 }
 
@@ -65,7 +65,7 @@ void expect_nameless_file(const DistillFlags& flags) {
   files.insert(files.end(), flags.assistants.begin(), flags.assistants.end());
   files.insert(files.end(), flags.peers.begin(), flags.peers.end());
   const auto is_nameless = [&](const std::string& file) {
-    return app::is_published_file(file, network) && !app::says_its_network(file);
+    return app::is_pretrained_file(file, network) && !app::says_its_network(file);
   };
   if (std::ranges::none_of(files, is_nameless))
     fail("cli.distill", "expected --network beside published weights without a config.json, got --network ",
@@ -128,15 +128,15 @@ app::StudentSource source_of(const std::string& name, app::ModelSpec spec, uint6
 
 /// Teachers, and data prepared for them.
 struct DistillJob {
-  std::vector<app::Runnable> teachers;
+  std::vector<app::InferenceModel> teachers;
   app::TaskData data;
   app::ModelSpec spec;
 };
 
-app::Runnable open_teacher(const DistillFlags& flags, const std::string& file) {
+app::InferenceModel open_teacher(const DistillFlags& flags, const std::string& file) {
   const auto stored = app::is_engine_file(file) ? std::nullopt : app::read_model_spec(file);
   if (!stored || stored->kind == app::NetworkKind::image)
-    return app::load_runnable(file, asked_of(file, flags.shape.spec()), {.threads = flags.threads});
+    return app::load_inference_model(file, asked_of(file, flags.shape.spec()), {.threads = flags.threads});
   app::LoadedModel model = app::load_any_model_file(file, asked_of(file, flags.shape.spec()));
   return {"LibTorch", model.spec, model.forward, nullptr, model.graph};
 }

@@ -14,7 +14,7 @@
 #include "cli/model_flags.h"
 #include "ulp/app/inspect.h"
 #include "ulp/app/model_file.h"
-#include "ulp/app/published_file.h"
+#include "ulp/app/pretrained_file.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/exchange/export_coreml.h"
 #include "ulp/exchange/export_onnx.h"
@@ -22,7 +22,7 @@
 #include "ulp/exchange/export_tflite.h"
 #include "ulp/exchange/gguf.h"
 #include "ulp/graph/graph_module.h"
-#include "ulp/io/published_weights.h"
+#include "ulp/io/pretrained_weights.h"
 #include "ulp/report/format.h"
 
 namespace ulp::cli {
@@ -35,7 +35,7 @@ struct ExportFlags : CommonFlags {
   exchange::CoreMlOptions coreml;
   exchange::TfliteOptions tflite;
   int64_t batch = 1;
-  std::string gguf_type = word_of(exchange::GgufType::q8_0), words;
+  std::string gguf_type = enum_name(exchange::GgufType::q8_0), words;
   bool check = false;
   ScriptShape shape;
 };
@@ -117,11 +117,11 @@ const ExportFormat kPt2 = {
                 graph::GraphModule& model) { return app::check_pt2(flags.out, model); }};
 
 /// What is said of the model's tokenizer: in the folder that was named, or beside published weights.
-exchange::GgufWords words_of_model(const ExportFlags& flags) {
+exchange::GgufVocabulary words_of_model(const ExportFlags& flags) {
   const std::filesystem::path model = flags.model;
-  if (!flags.words.empty()) return exchange::read_gguf_words(flags.words);
-  if (!app::is_published_file(model)) return {};
-  return exchange::read_gguf_words(std::filesystem::is_directory(model) ? model : model.parent_path());
+  if (!flags.words.empty()) return exchange::read_gguf_vocabulary(flags.words);
+  if (!app::is_pretrained_file(model)) return {};
+  return exchange::read_gguf_vocabulary(std::filesystem::is_directory(model) ? model : model.parent_path());
 }
 
 const ExportFormat kGguf = {
@@ -149,7 +149,7 @@ const ExportFormat kSafetensors = {.name = "safetensors",
                                      return {"weights under published names", nlohmann::json::object()};
                                    },
                                    .write = [](const ExportFlags& flags, const graph::GraphModule& model,
-                                               const Metadata&) { io::save_published(flags.out, model); },
+                                               const Metadata&) { io::save_pretrained(flags.out, model); },
                                    .check = nullptr};
 
 const std::vector<const ExportFormat*> kFormats = {&kOnnx, &kCoreMl, &kTflite, &kPt2, &kGguf, &kSafetensors};
@@ -311,7 +311,7 @@ void add_export(CLI::App& app) {
                     "Inputs and results in int8 where the model has codes there, for --to tflite");
   command->add_flag("--int8-weights", flags->coreml.int8_weights,
                     "Weights in 8 bits, arithmetic in float, for --to coreml");
-  const auto types = words_of<exchange::GgufType>();
+  const auto types = enum_names<exchange::GgufType>();
   command->add_option("--gguf-type", flags->gguf_type, "How matrices are stored, for --to gguf")
       ->check(CLI::IsMember(std::vector<std::string>(types.begin(), types.end())))
       ->capture_default_str();

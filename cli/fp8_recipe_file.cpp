@@ -24,9 +24,9 @@ std::optional<amp::Fp8Recipe> read_fp8_recipe(const std::string& file, const amp
   auto recipe = read_recipe<amp::Fp8Recipe>(file);
   const amp::Fp8Scaling said = amp::Fp8Recipe::named(precision.name()).layers.scaling;
   if (recipe.layers.scaling != said) {
-    fail_file("cli.read_fp8_recipe", "expected \"layers\": {\"scaling\": \"", word_of(said),
+    fail_file("cli.read_fp8_recipe", "expected \"layers\": {\"scaling\": \"", enum_name(said),
               "\"} in the recipe '", file, "', as --precision ", precision.name(), " says, got ",
-              word_of(recipe.layers.scaling));
+              enum_name(recipe.layers.scaling));
   }
   return recipe;
 }

@@ -8,10 +8,10 @@
 #include "cli/field_flags.h"
 #include "cli/model_flags.h"
 #include "ulp/app/model_file.h"
-#include "ulp/app/network_form.h"
+#include "ulp/app/model_signature.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
-#include "ulp/lower/pieces.h"
+#include "ulp/lower/partitioned_model.h"
 
 namespace ulp::cli {
 
@@ -51,7 +51,8 @@ std::string text_of_pieces(const std::shared_ptr<graph::GraphModule>& model, con
   used.continued.clear();
   size_t engines = 0, others = 0;
   std::string why;
-  for (const PieceInfo& piece : lower_in_pieces(model, {}, used, {.max_measuring_seconds = 0}).pieces()) {
+  for (const PartitionInfo& piece :
+       lower_partitioned(model, {}, used, {.max_measuring_seconds = 0}).partitions()) {
     ++(piece.engine ? engines : others);
     for (const std::string& line : piece.why) why += (why.empty() ? ", for " : "; ") + line;
   }

@@ -56,14 +56,14 @@ nlohmann::json answer_json(const app::MemoryAnswer& answer) {
   nlohmann::json json = {{"model", answer.model},
                          {"batch", prediction.size.batch},
                          {"precision", answer.options.precision.name()},
-                         {"optimizer", word_of(answer.options.optimizer)},
-                         {"moments", word_of(answer.options.moments)},
+                         {"optimizer", enum_name(answer.options.optimizer)},
+                         {"moments", enum_name(answer.options.moments)},
                          {"peak_bytes", prediction.peak_bytes},
                          {"peak", app::cause_of_peak(prediction)}};
   json.update(changed_fields_to_json(answer.plan));
   if (prediction.size.length > 0) json["length"] = prediction.size.length;
   for (size_t i = 0; i < memory::kCategories; ++i)
-    json["at_peak"][word_of(static_cast<memory::Category>(i))] = prediction.at_peak.bytes[i];
+    json["at_peak"][enum_name(static_cast<memory::Category>(i))] = prediction.at_peak.bytes[i];
   if (answer.budget) {
     json["budget_bytes"] = *answer.budget;
     for (const app::Fit& fit : answer.fits)
@@ -93,7 +93,7 @@ void run(MemoryFlags& flags) {
   app::MemoryQuestion& question = flags.question;
   for (const int64_t length : question.lengths) flags.shape.length = std::max(flags.shape.length, length);
   flags.shape.length = std::max(flags.shape.length, question.length);
-  const app::TrainedModel model = app::find_trained_model(flags.model, flags.shape);
+  const app::Workload model = app::find_workload(flags.model, flags.shape);
   as_usage([&] { app::check_question(model, question); });
   app::MemoryAnswer answer;
   {

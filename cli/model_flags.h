@@ -9,7 +9,7 @@
 
 #include "cli/command.h"
 #include "ulp/app/model_file.h"
-#include "ulp/app/trained_model.h"
+#include "ulp/app/workload.h"
 #include "ulp/io/dataset.h"
 #include "ulp/report/progress.h"
 #include "ulp/runtime/plan/plan.h"

@@ -11,8 +11,8 @@
 #include "ulp/amp/products/onednn_products.h"
 #include "ulp/app/data.h"
 #include "ulp/app/model_file.h"
+#include "ulp/app/model_signature.h"
 #include "ulp/app/named_data.h"
-#include "ulp/app/network_form.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/io/graph_file.h"
 

@@ -81,7 +81,7 @@ std::optional<app::TicketRounds> PruneFlags::ticket_rounds(int64_t rounds) const
 }
 
 app::PruneRecipe recipe_of(const std::string& method) {
-  if (method == kMethods[1]) return {.recipe = prune::CutRecipe{}};
+  if (method == kMethods[1]) return {.recipe = prune::ChannelPruningRecipe{}};
   return {.recipe = prune::Recipe{}};
 }
 
@@ -132,7 +132,7 @@ void apply_goal(const PruneGoal& goal, app::PruneRecipe& recipe) {
                                    ? "--method channels expected --keep macs=SHARE, got " + goal.given
                                    : "--method weights expected --sparsity SHARE, got " + goal.given);
   }
-  if (auto* cut = std::get_if<prune::CutRecipe>(&recipe.recipe)) {
+  if (auto* cut = std::get_if<prune::ChannelPruningRecipe>(&recipe.recipe)) {
     cut->measure = *goal.kept;
     cut->share = goal.share;
   } else {

@@ -22,7 +22,7 @@ void check_kind(const TokenizerFlags& flags, const CLI::App& command) {
   for (const char* flag : {"--lowercase", "--alphabet"}) {
     if (command.count(flag) > 0)
       throw CLI::ValidationError(
-          flag, std::string("is for --kind wordpiece, got --kind ") + word_of(flags.training.kind));
+          flag, std::string("is for --kind wordpiece, got --kind ") + enum_name(flags.training.kind));
   }
 }
 
@@ -35,7 +35,8 @@ void run(const TokenizerFlags& flags, const CLI::App& command) {
   tokenizer.save(flags.out);
   const auto tokens = tokenizer.vocab_size();
   if (flags.json) return print_json({{"file", flags.out}, {"tokens", tokens}});
-  std::cout << "wrote " << flags.out << ": " << word_of(tokenizer.kind()) << " of " << tokens << " tokens\n";
+  std::cout << "wrote " << flags.out << ": " << enum_name(tokenizer.kind()) << " of " << tokens
+            << " tokens\n";
 }
 
 void add_tokenizer(CLI::App& app) {

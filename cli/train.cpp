@@ -24,9 +24,9 @@
 #include "ulp/app/data.h"
 #include "ulp/app/exchange_file.h"
 #include "ulp/app/memory_budget.h"
+#include "ulp/app/pretrained_file.h"
 #include "ulp/app/prune.h"
 #include "ulp/app/prunes_while_training.h"
-#include "ulp/app/published_file.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/distributed/init.h"
@@ -98,7 +98,7 @@ std::string path_stem(const std::string& path) {
 std::optional<app::ModelSpec> initial_spec(const TrainFlags& flags) {
   if (flags.init.empty()) return std::nullopt;
   auto spec = app::read_model_spec(flags.init);
-  const bool published = app::is_published_file(flags.init, flags.model);
+  const bool published = app::is_pretrained_file(flags.init, flags.model);
   if (!spec && (published || app::is_exchange_file(flags.init) || app::is_zip_file(flags.init)))
     return std::nullopt;  // what the data is decides
   if (!spec)
@@ -137,11 +137,11 @@ std::vector<report::Fact> settings(const TrainFlags& flags, const std::string& m
                                      {"data", flags.data},
                                      {"precision", options.precision.name()},
                                      {"loss scaling", options.used_scaler().text()},
-                                     {"optimizer", word_of(options.optimizer)},
+                                     {"optimizer", enum_name(options.optimizer)},
                                      {"batch", std::to_string(options.batch * options.accumulate)},
                                      {"seed", std::to_string(options.seed)}};
-  if (options.masters) facts.push_back({"masters", word_of(*options.masters)});
-  if (options.moments != amp::MomentFormat::fp32) facts.push_back({"moments", word_of(options.moments)});
+  if (options.masters) facts.push_back({"masters", enum_name(*options.masters)});
+  if (options.moments != amp::MomentFormat::fp32) facts.push_back({"moments", enum_name(options.moments)});
   return facts;
 }
 
@@ -304,8 +304,9 @@ void keep_zeros(app::Network& network, const app::ModelSpec& spec) {
 
 /// The network that a run starts from, before it is pruned.
 app::Network start_network(const TrainFlags& flags, const app::ModelSpec& spec) {
-  app::Network network = flags.init.empty() ? app::make_network(spec)
-                                            : app::load_network(flags.init, spec, app::PublishedFit::partial);
+  app::Network network = flags.init.empty()
+                             ? app::make_network(spec)
+                             : app::load_network(flags.init, spec, app::PretrainedFit::partial);
   if (flags.keep_zeros) keep_zeros(network, spec);
   return network;
 }
@@ -410,7 +411,7 @@ std::optional<prune::Pruner> make_pruner(const TrainFlags& flags, const app::Mod
   const prune::ScoreSource source = prune::source_of(recipe->score);
   if (source == prune::ScoreSource::loss || source == prune::ScoreSource::inputs) {
     fail("cli.train", "expected a score of the weights or of training for --prune, got ",
-         word_of(recipe->score), "; `ulp prune --finetune` takes it");
+         enum_name(recipe->score), "; `ulp prune --finetune` takes it");
   }
   network = app::captured(network, spec);
   return prune::Pruner(std::static_pointer_cast<graph::GraphModule>(network.module), *recipe);
@@ -462,7 +463,7 @@ void run(TrainFlags flags) {
   std::optional<app::ModelSpec> stored = initial_spec(flags);
   // A classifier on published layers without one has the classes of the data.
   const bool new_classifier = stored && stored->kind == app::NetworkKind::text &&
-                              app::is_published_file(flags.init) && !app::published_classifier(flags.init);
+                              app::is_pretrained_file(flags.init) && !app::pretrained_classifier(flags.init);
   if (new_classifier) {
     stored->num_classes = std::numeric_limits<int64_t>::max();
     stored->class_names.clear();
@@ -515,7 +516,7 @@ void run(TrainFlags flags) {
   if (group) {
     graph::PassReport parts;
     task =
-        train::parted_task(std::move(task), flags.sharing, flags.options, &parts, flags.saving().resumed());
+        train::sharded_task(std::move(task), flags.sharing, flags.options, &parts, flags.saving().resumed());
     if (flags.shows && !flags.json)
       for (const std::string& line : parts.changes) std::cout << line << '\n';
   }
@@ -532,7 +533,7 @@ void run(TrainFlags flags) {
   std::optional<app::PrunesWhileTraining> prunes;
   if (pruner) trainer.observe(&prunes.emplace(*pruner, trainer));
   const Outcome outcome = train_network(flags, trainer, network, spec.name);
-  trainer.make_whole();
+  trainer.unshard();
   if (!flags.shows) return;
   const train::Accuracy accuracy =
       test(network, data, budgeted ? std::min(kTestBatch, flags.options.batch) : kTestBatch);

@@ -96,7 +96,7 @@ void TrainFlags::check_parts() const {
   if (sharing.stage_memory && sharing.parallel != train::Parallel::pipeline)
     throw CLI::ValidationError("--stage-memory needs --parallel pipeline");
   if (sharing.parallel == train::Parallel::data) return;
-  const std::string given = "--parallel " + std::string(word_of(sharing.parallel));
+  const std::string given = "--parallel " + std::string(enum_name(sharing.parallel));
   const auto refuse = [&](bool wrong, const char* flags) {
     if (wrong) throw CLI::ValidationError(given + " and " + flags + " exclude each other");
   };
@@ -132,9 +132,10 @@ void TrainFlags::check_plan() const {
   if (!prune.empty() && plan.checkpoint_activations.kind == app::CheckpointRule::Kind::bytes)
     throw CLI::ValidationError(
         "--prune and --checkpoint-activations bytes:SIZE exclude each other; sqrt and every:K go with it");
-  if (plan.offload_optimizer != memory::SavedPlace::memory && parallel.zero != distributed::ZeroStage::off)
+  if (plan.offload_optimizer != memory::StorageLocation::memory &&
+      parallel.zero != distributed::ZeroStage::off)
     throw CLI::ValidationError("--offload-optimizer and --zero 1, 2 and 3 exclude each other");
-  if (budget && plan.offload_activations != memory::SavedPlace::memory)
+  if (budget && plan.offload_activations != memory::StorageLocation::memory)
     throw CLI::ValidationError(
         "--memory-budget and --offload-activations file exclude each other: how much is on its way "
         "to the file depends on its speed");

@@ -11,7 +11,7 @@
 #include "ulp/amp/watch/watch.h"
 #include "ulp/app/memory_plan.h"
 #include "ulp/distributed/data_parallel.h"
-#include "ulp/train/parted_model.h"
+#include "ulp/train/sharded_model.h"
 #include "ulp/train/train_options.h"
 
 namespace ulp::cli {

@@ -14,7 +14,7 @@
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/graph_file.h"
-#include "ulp/io/published_weights.h"
+#include "ulp/io/pretrained_weights.h"
 #include "ulp/io/tokenizer/train_tokenizer.h"
 #include "ulp/models/gpt2.h"
 #include "ulp/prune/storage/compressed_file.h"
@@ -77,8 +77,8 @@ void write_compressed(const fs::path& folder) {
   for (const EntropyCoder coder : {EntropyCoder::none, EntropyCoder::smallest}) {
     for (const Positions positions :
          {Positions::dense, Positions::bitmask, Positions::gaps, Positions::csr}) {
-      save_compressed(folder / (std::string(ulp::word_of(coder)) + "_" + ulp::word_of(positions)), tensors,
-                      {.coder = coder, .positions = positions});
+      save_compressed(folder / (std::string(ulp::enum_name(coder)) + "_" + ulp::enum_name(positions)),
+                      tensors, {.coder = coder, .positions = positions});
     }
   }
 }
@@ -142,7 +142,7 @@ void write_gguf(const fs::path& folder) {
   const auto model =
       ulp::models::make_gpt2({.vocab_size = 3, .max_length = 2, .width = 32, .layers = 1, .heads = 2});
   for (const GgufType type : {GgufType::f32, GgufType::q8_0, GgufType::q4_0})
-    export_gguf(*model, folder / ulp::word_of(type), {.type = type, .heads = 2});
+    export_gguf(*model, folder / ulp::enum_name(type), {.type = type, .heads = 2});
 }
 
 /// A shard, and an index of two that the harness has.
@@ -151,7 +151,7 @@ void write_published(const fs::path& folder) {
   torch::manual_seed(7);
   const auto model =
       ulp::models::make_gpt2({.vocab_size = 3, .max_length = 2, .width = 4, .layers = 1, .heads = 2});
-  ulp::io::save_published(folder / "shard", *model);
+  ulp::io::save_pretrained(folder / "shard", *model);
   const auto state = ulp::io::named_state(*model);
   std::string places;
   for (size_t i = 0; i < state.size(); ++i)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Packs ulp_runtime and the shared library into a wheel: make_wheel.py LIBRARY FOLDER. Prints the wheel's path.
+"""PrepackedWeights ulp_runtime and the shared library into a wheel: make_wheel.py LIBRARY FOLDER. Prints the wheel's path.
 
 A wheel is a zip archive with a list of its files; there is nothing to compile. Equal sources give equal bytes.
 """

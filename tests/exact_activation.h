@@ -39,7 +39,7 @@ inline double exact_activation(Activation activation, double x) {
 inline std::vector<Activation> all_curves() {
   std::vector<Activation> curves;
   for (int i = 0; i < kActivationCount; ++i) {
-    if (is_curve(static_cast<Activation>(i))) curves.push_back(static_cast<Activation>(i));
+    if (is_smooth_activation(static_cast<Activation>(i))) curves.push_back(static_cast<Activation>(i));
   }
   return curves;
 }

@@ -6,7 +6,7 @@
 #include "ulp/io/dataset.h"
 #include "ulp/io/graph_file.h"
 #include "ulp/io/npy.h"
-#include "ulp/io/published_weights.h"
+#include "ulp/io/pretrained_weights.h"
 #include "ulp/io/safetensors.h"
 #include "ulp/io/sample_order.h"
 #include "ulp/io/text_dataset.h"

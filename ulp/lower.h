@@ -4,4 +4,4 @@
 
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
-#include "ulp/lower/pieces.h"
+#include "ulp/lower/partitioned_model.h"

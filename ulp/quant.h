@@ -26,5 +26,5 @@
 #include "ulp/quant/scheme/scheme.h"
 #include "ulp/quant/weights/calibrated_weights.h"
 #include "ulp/quant/weights/dynamic.h"
-#include "ulp/quant/weights/weight_codes.h"
+#include "ulp/quant/weights/quantized_weight.h"
 #include "ulp/quant/weights/weights.h"

@@ -9,7 +9,7 @@
 #include "ulp/train/int8_task.h"
 #include "ulp/train/learning.h"
 #include "ulp/train/model_part.h"
-#include "ulp/train/parted_model.h"
+#include "ulp/train/sharded_model.h"
 #include "ulp/train/task.h"
 #include "ulp/train/tickets.h"
 #include "ulp/train/train_options.h"

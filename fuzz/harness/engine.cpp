@@ -32,7 +32,7 @@ const ulp::fuzz::Vocabulary& vocabulary() {
         for (const auto& [inner, plain] : value.items()) made.fields.emplace_back(inner, plain);
       }
     }
-    for (const char* word : ulp::words_of<ulp::Activation>()) made.words.emplace_back(word);
+    for (const char* word : ulp::enum_names<ulp::Activation>()) made.words.emplace_back(word);
     for (int i = 0; i < ulp::kDataTypeCount; ++i)
       made.words.emplace_back(to_string(static_cast<DataType>(i)));
     for (const char* role :

@@ -6,7 +6,7 @@
 
 #include "container_mutator.h"
 #include "harness.h"
-#include "ulp/io/published_weights.h"
+#include "ulp/io/pretrained_weights.h"
 #include "ulp/models/gpt2.h"
 
 namespace {
@@ -49,11 +49,11 @@ void read(const fs::path& path) {
   const auto parameters = model->named_parameters();
   std::map<std::string, at::Tensor> before;
   for (const auto& one : parameters) before.emplace(one.key(), one.value().detach().clone());
-  if (ulp::fuzz::refused([&] { ulp::io::load_published(path, *model, /*strict=*/true); })) {
+  if (ulp::fuzz::refused([&] { ulp::io::load_pretrained(path, *model, /*strict=*/true); })) {
     for (const auto& one : parameters)
       ulp::fuzz::require(torch::equal(one.value(), before.at(one.key())), "nothing of what is refused");
   }
-  ulp::fuzz::refused([&] { ulp::io::load_published(path, *model, /*strict=*/false); });
+  ulp::fuzz::refused([&] { ulp::io::load_pretrained(path, *model, /*strict=*/false); });
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 """Runs ulp's engine files: ulp_runtime.Engine("model.ulp").run(x)."""
 
 from ._bfloat16 import from_bfloat16, to_bfloat16
-from ._engine import Context, Engine, FreeDimension, TensorInfo
+from ._engine import Context, Engine, DynamicDimension, TensorInfo
 from ._library import ArgumentError, Error, FileError, isas, version
 
 __version__ = version()
@@ -11,7 +11,7 @@ __all__ = [
     "Engine",
     "Error",
     "FileError",
-    "FreeDimension",
+    "DynamicDimension",
     "TensorInfo",
     "from_bfloat16",
     "isas",

@@ -46,7 +46,7 @@ class TensorInfo(NamedTuple):
     outer: int = 1  #: of these so many stand before the batch: the dimension is [outer, batch, times // outer] in one
 
 
-class FreeDimension(NamedTuple):
+class DynamicDimension(NamedTuple):
     """A dimension beside the batch that follows the arrays of each run."""
 
     name: str
@@ -325,7 +325,7 @@ class Engine:
         self._idle: list[Context] = []
         self.inputs: tuple[TensorInfo, ...] = self._tensors("input")  #: in the order of run()
         self.outputs: tuple[TensorInfo, ...] = self._tensors("output")
-        self.free_dimensions: tuple[FreeDimension, ...] = self._free()
+        self.free_dimensions: tuple[DynamicDimension, ...] = self._free()
         self._continues = any(free.continued for free in self.free_dimensions)
 
     def _open(self) -> c.c_void_p:
@@ -338,11 +338,11 @@ class Engine:
         function = f"ulp_engine_{kind}"
         return tuple(_tensor_info(_describe(function, lib.TensorInfoStruct, self._handle, i)) for i in range(count))
 
-    def _free(self) -> tuple[FreeDimension, ...]:
+    def _free(self) -> tuple[DynamicDimension, ...]:
         found = []
         for i in range(lib.ask("ulp_engine_free_dimension_count", c.c_size_t, self._handle)):
             free = _describe("ulp_engine_free_dimension", lib.FreeDimensionStruct, self._handle, i)
-            found.append(FreeDimension(free.name.decode(), free.min, free.max, free.multiple, bool(free.continued)))
+            found.append(DynamicDimension(free.name.decode(), free.min, free.max, free.multiple, bool(free.continued)))
         return tuple(found)
 
 

@@ -83,11 +83,11 @@ TEST(DeviceUpdate, KernelsGiveTheHostsBits) {
   const WithCpuKernels with;
   std::vector<DeviceCase> cases;
   for (const UpdateRule& rule : kDeviceRules) cases.push_back({rule});
-  for (const auto& masters : Words<MasterWeights>::list) {
-    for (const auto& moments : Words<MomentFormat>::list)
+  for (const auto& masters : EnumNames<MasterWeights>::list) {
+    for (const auto& moments : EnumNames<MomentFormat>::list)
       cases.push_back({AdamWRule{.lr = 0.01}, at::kBFloat16, masters.value, moments.value});
   }
-  for (const auto& moments : Words<MomentFormat>::list) {
+  for (const auto& moments : EnumNames<MomentFormat>::list) {
     cases.push_back({AdamRule{.lr = 0.01}, at::kHalf, MasterWeights::fp32, moments.value});
     cases.push_back({SgdRule{.lr = 0.1, .momentum = 0.9}, at::kFloat, MasterWeights::fp32, moments.value});
   }

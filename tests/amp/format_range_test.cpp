@@ -17,7 +17,7 @@ const SerialParallel kSerial;
 
 kernels::ExponentStats count(const std::vector<float>& values, const FormatRange& range) {
   return kernels::exponent_stats(DataType::f32, values.data(), static_cast<int64_t>(values.size()),
-                                 range.cut(), kernels::Isa::portable, kSerial);
+                                 range.threshold(), kernels::Isa::portable, kSerial);
 }
 
 /// Casts every value times 2^exponent. What is larger than the largest number before and not below it after

@@ -110,7 +110,7 @@ TEST(Fp8Golden, LayersComputeWhatTorchaosDo) {
 TEST(Fp8Golden, BlocksAreTorchaos) {
   const at::Tensor x = golden_values(10, {4, 96});
   const json& wanted = fp8_golden()["torchao"]["blocks"];
-  for (const auto& word : ulp::Words<MxRounding>::list) {
+  for (const auto& word : ulp::EnumNames<MxRounding>::list) {
     Fp8LayerRecipe recipe = ulp::test::with(Fp8Scaling::mxfp8);
     recipe.mx_rounding = word.value;
     const Fp8Tensor made = quantize_fp8(x, recipe, Fp8Role::input);

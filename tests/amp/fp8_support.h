@@ -29,7 +29,7 @@ inline amp::Fp8LayerRecipe with(amp::Fp8Scaling scaling) {
 
 inline std::vector<amp::Fp8LayerRecipe> every_recipe() {
   std::vector<amp::Fp8LayerRecipe> all;
-  for (const auto& word : Words<amp::Fp8Scaling>::list) all.push_back(with(word.value));
+  for (const auto& word : EnumNames<amp::Fp8Scaling>::list) all.push_back(with(word.value));
   return all;
 }
 

@@ -51,7 +51,7 @@ TEST(Fp8Tensor, EveryRecipeKeepsWhatItsFormatHolds) {
     if (recipe.scaling == Fp8Scaling::delayed) continue;
     for (const Fp8Role role : kFp8Roles) {
       const Fp8Tensor made = quantize_fp8(x, recipe, role);
-      EXPECT_TRUE(torch::allclose(made.dequantized(), x, 1e-6, 0)) << recipe.text() << ulp::word_of(role);
+      EXPECT_TRUE(torch::allclose(made.dequantized(), x, 1e-6, 0)) << recipe.text() << ulp::enum_name(role);
       EXPECT_EQ(made.codes.sizes(), x.sizes());
     }
   }
@@ -92,8 +92,8 @@ TEST(Fp8Tensor, ABlockThatIsNotFiniteIsNanAndOthersAreNot) {
   x[0][3] = kInf;
   for (const Fp8Scaling scaling : {Fp8Scaling::mxfp8, Fp8Scaling::nvfp4}) {
     const at::Tensor values = quantize_fp8(x, with(scaling), Fp8Role::input).dequantized();
-    EXPECT_TRUE(std::isnan(values[0][0].item<float>())) << ulp::word_of(scaling);
-    EXPECT_EQ(values[0][63].item<float>(), 1.0F) << ulp::word_of(scaling);
+    EXPECT_TRUE(std::isnan(values[0][0].item<float>())) << ulp::enum_name(scaling);
+    EXPECT_EQ(values[0][63].item<float>(), 1.0F) << ulp::enum_name(scaling);
   }
 }
 

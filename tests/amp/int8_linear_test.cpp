@@ -88,7 +88,7 @@ std::vector<Int8LayerRecipe> all_recipes() {
 }
 
 std::string name_of(const Int8LayerRecipe& r) {
-  return std::string(word_of(r.method)) + (r.output ? " y" : "") + (r.grad_input ? " dx" : "") +
+  return std::string(enum_name(r.method)) + (r.output ? " y" : "") + (r.grad_input ? " dx" : "") +
          (r.grad_weight ? " dW" : "");
 }
 
@@ -123,8 +123,8 @@ TEST(Int8Linear, GradientsAreTheSlopesOfTheLayerOverManySteps) {
                  to_w = d.g.t().mm(d.x).sign() * d.w.abs().mean();
     const double along_x = loss(d.x + to_x, d.w) - loss(d.x - to_x, d.w);
     const double along_w = loss(d.x, d.w + to_w) - loss(d.x, d.w - to_w);
-    EXPECT_NEAR((d.x.grad() * to_x * 2).sum().item<double>() / along_x, 1, 0.02) << word_of(method);
-    EXPECT_NEAR((d.w.grad() * to_w * 2).sum().item<double>() / along_w, 1, 0.02) << word_of(method);
+    EXPECT_NEAR((d.x.grad() * to_x * 2).sum().item<double>() / along_x, 1, 0.02) << enum_name(method);
+    EXPECT_NEAR((d.w.grad() * to_w * 2).sum().item<double>() / along_w, 1, 0.02) << enum_name(method);
   }
 }
 
@@ -135,9 +135,9 @@ TEST(Int8Linear, AWeightThatIsStoredTheOtherWayRoundGivesTheSame) {
     const Tensor x = d.x.detach().clone().requires_grad_();
     const Tensor stored = d.w.detach().t().contiguous().requires_grad_();
     int8_linear(x, stored.t(), d.b.detach(), {.method = method}).backward(d.g);
-    EXPECT_TRUE(at::equal(x.grad(), d.x.grad())) << word_of(method);
-    expect_near(stored.grad().t(), d.w.grad().to(at::kDouble), 1e-6, word_of(method));
-    EXPECT_TRUE(stored.grad().is_contiguous()) << word_of(method);
+    EXPECT_TRUE(at::equal(x.grad(), d.x.grad())) << enum_name(method);
+    expect_near(stored.grad().t(), d.w.grad().to(at::kDouble), 1e-6, enum_name(method));
+    EXPECT_TRUE(stored.grad().is_contiguous()) << enum_name(method);
   }
 }
 
@@ -153,7 +153,7 @@ TEST(Int8Linear, UnderAutocastResultsAreBf16AndParametersKeepTheirType) {
     EXPECT_EQ(y.scalar_type(), at::kBFloat16);
     EXPECT_EQ(y.sizes(), at::IntArrayRef({4, 10, 32}));
     const Tensor f32 = int8_linear(x, d.w, d.b, {.method = method});
-    EXPECT_TRUE(at::equal(y, f32.to(at::kBFloat16))) << word_of(method);
+    EXPECT_TRUE(at::equal(y, f32.to(at::kBFloat16))) << enum_name(method);
     y.backward(d.g.view({4, 10, 32}).to(at::kBFloat16));
     EXPECT_EQ(x.grad().scalar_type(), at::kFloat);
     EXPECT_EQ(d.w.grad().scalar_type(), at::kFloat);

@@ -84,7 +84,7 @@ TEST(ScalerSpec, IsItsText) {
   EXPECT_EQ(ScalerSpec::from_text("static:8.0"), ScalerSpec::fixed(8));
   EXPECT_EQ(ScalerSpec::fixed(0.1).text(), "static:0.1");
   EXPECT_FALSE(ScalerSpec::from_text("static:S"));
-  for (const auto& word : ulp::Words<ScalerKind>::list)
+  for (const auto& word : ulp::EnumNames<ScalerKind>::list)
     EXPECT_NE(std::string(ScalerSpec::kExpected).find(word.text), std::string::npos) << word.text;
   EXPECT_EQ(make_scaler(ScalerSpec::fixed(0.5)).get_scale(), 0.5);
   EXPECT_STREQ(make_scaler(ScalerKind::apex).dialect(), "apex");

@@ -189,8 +189,8 @@ TEST(Masters, PiecesAtTheirPlacesRoundAsTheWhole) {
   FusedOptimizer optimizer({first, expected}, rule, MasterWeights::stochastic, 7, MomentFormat::bf16);
   const at::Tensor low = whole.narrow(0, 0, 384).clone(), high = whole.narrow(0, 384, 616).clone();
   FusedOptimizer pieces({high, low}, rule, MasterWeights::stochastic, 7, MomentFormat::bf16);
-  pieces.set_place(low, {.ordinal = 1, .begin = 0});
-  pieces.set_place(high, {.ordinal = 1, .begin = 384});
+  pieces.set_location(low, {.ordinal = 1, .begin = 0});
+  pieces.set_location(high, {.ordinal = 1, .begin = 384});
   for (int step = 0; step < 3; ++step) {
     at::Tensor(expected).mutable_grad() = gradient;
     at::Tensor(low).mutable_grad() = gradient.narrow(0, 0, 384);
@@ -199,9 +199,9 @@ TEST(Masters, PiecesAtTheirPlacesRoundAsTheWhole) {
     pieces.step();
     EXPECT_TRUE(torch::equal(torch::cat({low, high}), expected)) << "step " << step;
   }
-  EXPECT_SAYS(error_of([&] { pieces.set_place(low, {.begin = 100}); }),
+  EXPECT_SAYS(error_of([&] { pieces.set_location(low, {.begin = 100}); }),
               "expected begin to be a multiple of 128");
-  EXPECT_SAYS(error_of([&] { pieces.set_place(other, {}); }), "expected a parameter of this optimizer");
+  EXPECT_SAYS(error_of([&] { pieces.set_location(other, {}); }), "expected a parameter of this optimizer");
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 using namespace ulp::amp;
 
-using ulp::Words;
+using ulp::EnumNames;
 
 class ScheduleTest : public ::testing::Test {
  protected:
@@ -61,7 +61,7 @@ TEST_F(ScheduleTest, TheTriangleIsALinearRiseAndFall) {
 }
 
 TEST_F(ScheduleTest, EveryRuleStaysAtItsEnd) {
-  for (const auto& [schedule, name, help] : Words<Schedule>::list) {
+  for (const auto& [schedule, name, help] : EnumNames<Schedule>::list) {
     const ScheduleRule rule = make_schedule_rule(schedule, 20, 0.25);
     const double end = rate_factor(rule, 20);
     EXPECT_EQ(rate_factor(rule, 21), end) << name;
@@ -72,7 +72,7 @@ TEST_F(ScheduleTest, EveryRuleStaysAtItsEnd) {
 }
 
 TEST_F(ScheduleTest, EveryRuleIsOneAtItsPeakAndStaysBetweenZeroAndOne) {
-  for (const auto& [schedule, name, help] : Words<Schedule>::list) {
+  for (const auto& [schedule, name, help] : EnumNames<Schedule>::list) {
     for (double warmup : {0.0, 0.1, 0.5}) {
       const ScheduleRule rule = make_schedule_rule(schedule, 40, warmup);
       double peak = 0;
@@ -94,7 +94,7 @@ TEST_F(ScheduleTest, AOneCycleWhosePeakIsTheFirstStepStartsThere) {
 }
 
 TEST_F(ScheduleTest, AStateContinuesBitForBit) {
-  for (const auto& [schedule, name, help] : Words<Schedule>::list) {
+  for (const auto& [schedule, name, help] : EnumNames<Schedule>::list) {
     optimizer_.param_groups()[0].options().set_lr(0.5);
     const ScheduleRule rule = make_schedule_rule(schedule, 30, 0.2);
     LearningRateSchedule unbroken(optimizer_, rule);

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "ulp/app/demo_parts.h"
-#include "ulp/measure/quietness.h"
+#include "ulp/measure/interference.h"
 
 namespace ulp::app {
 namespace {

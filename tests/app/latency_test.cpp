@@ -30,7 +30,7 @@ TEST(LatencyMeter, MeasuresNetworksAndTheirCuts) {
   const auto groups = prune::groups(module->graph());
   const auto scores = prune::importance(*module, groups);
   prune::Removals half = prune::select_units(groups, scores, {.amount = 0.5});
-  EXPECT_GT(meter(*prune::cut(*module, groups, half).module), 0);
+  EXPECT_GT(meter(*prune::remove_units(*module, groups, half).module), 0);
 }
 
 TEST(LatencyMeter, TakesSeveralInputs) {

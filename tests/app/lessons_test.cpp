@@ -117,10 +117,11 @@ TEST(Lessons, PrunedNetworkLearnsWhileItsMasksAreDrawn) {
 TEST(Lessons, NetworkWithFewerChannelsLearnsFeatures) {
   // A linear layer joins the widths.
   const PruneRun run =
-      pruned(prune::CutRecipe{.share = 0.6}, lessons(4, {"mse:0.1@fc1", "kd:T=2,alpha=0.5"}));
+      pruned(prune::ChannelPruningRecipe{.share = 0.6}, lessons(4, {"mse:0.1@fc1", "kd:T=2,alpha=0.5"}));
   ASSERT_EQ(run.outcome.states.size(), 3U);
   EXPECT_LT(run.outcome.states[2].parameters, run.outcome.states[0].parameters);
-  EXPECT_ERROR(pruned(prune::CutRecipe{.share = 0.6}, lessons(4, {"mse:0.1@nothing"})), "'nothing'");
+  EXPECT_ERROR(pruned(prune::ChannelPruningRecipe{.share = 0.6}, lessons(4, {"mse:0.1@nothing"})),
+               "'nothing'");
 }
 
 }  // namespace

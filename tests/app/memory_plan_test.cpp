@@ -17,7 +17,7 @@ namespace {
 using namespace ulp::app;
 using ulp::amp::MomentFormat;
 using ulp::memory::SavedFormat;
-using ulp::memory::SavedPlace;
+using ulp::memory::StorageLocation;
 namespace train = ulp::train;
 
 CheckpointRule rule(const char* text) {
@@ -38,8 +38,8 @@ TEST(MemoryPlan, OnlyLossyPlansMustBeSharedByAContinuedRun) {
   EXPECT_EQ(MemoryPlan{}.to_json(), "");
   const MemoryPlan exact{.checkpoint_activations = rule("sqrt"),
                          .activation_masks = true,
-                         .offload_activations = SavedPlace::file,
-                         .offload_optimizer = SavedPlace::file};
+                         .offload_activations = StorageLocation::file,
+                         .offload_optimizer = StorageLocation::file};
   EXPECT_EQ(exact.to_json(), "");
   const MemoryPlan lossy{.checkpoint_activations = rule("every:3"), .activations = SavedFormat::int8};
   EXPECT_EQ(lossy.to_json(),
@@ -48,17 +48,18 @@ TEST(MemoryPlan, OnlyLossyPlansMustBeSharedByAContinuedRun) {
 
 TEST(MemoryPlan, WhatDoesNotGoTogetherIsSaid) {
   EXPECT_FALSE(MemoryPlan{}.conflict());
-  EXPECT_ERROR(MemoryPlan{.offload_activations = SavedPlace::host}.validate(),
+  EXPECT_ERROR(MemoryPlan{.offload_activations = StorageLocation::host}.validate(),
                "offload_activations 'host' is for a model on a GPU");
-  EXPECT_ERROR(MemoryPlan{.offload_optimizer = SavedPlace::host}.validate(),
+  EXPECT_ERROR(MemoryPlan{.offload_optimizer = StorageLocation::host}.validate(),
                "offload_optimizer 'file' needs less");
   EXPECT_ERROR(
       (MemoryPlan{.checkpoint_activations = rule("bytes:1GiB"), .activations = SavedFormat::int4}.validate()),
       "exclude each other");
   EXPECT_ERROR(MemoryPlan{.offload_folder = "/tmp"}.validate(), "offload_folder is for");
-  EXPECT_ERROR((MemoryPlan{.offload_optimizer = SavedPlace::file, .offload_folder = "/no/such"}.validate()),
-               "got '/no/such': No such file");
-  const MemoryPlan offloaded{.offload_optimizer = SavedPlace::file};
+  EXPECT_ERROR(
+      (MemoryPlan{.offload_optimizer = StorageLocation::file, .offload_folder = "/no/such"}.validate()),
+      "got '/no/such': No such file");
+  const MemoryPlan offloaded{.offload_optimizer = StorageLocation::file};
   train::TrainOptions bare;
   bare.precision = "O3:bf16";
   EXPECT_TRUE(offloaded.conflict_with(bare));
@@ -86,8 +87,7 @@ MemoryQuestion question_of(const PlanCase& asked) {
 }
 
 MemoryAnswer ask_with_plan(const PlanCase& asked) {
-  return ask_memory(find_trained_model(asked.model, {.image = {3, 16, 16}, .length = 64}),
-                    question_of(asked));
+  return ask_memory(find_workload(asked.model, {.image = {3, 16, 16}, .length = 64}), question_of(asked));
 }
 
 TEST(MemoryPlan, PredictionsAreWithin3PercentUnderEveryPlan) {
@@ -106,7 +106,7 @@ TEST(MemoryPlan, PredictionsAreWithin3PercentUnderEveryPlan) {
         {"bert", "int8", 40, 32, {.checkpoint_activations = rule("sqrt")}},
         {"gpt2", "fp32", 33, 32, {.activations = SavedFormat::int4}, MomentFormat::int4},
         {"gpt2", "mxfp8", 33, 32, {.checkpoint_activations = rule("sqrt")}},
-        {"mlp", "fp32", 300, 0, {.offload_optimizer = SavedPlace::file}}}) {
+        {"mlp", "fp32", 300, 0, {.offload_optimizer = StorageLocation::file}}}) {
     const MemoryAnswer answer = ask_with_plan(one);
     const auto predicted = static_cast<double>(answer.prediction.peak_bytes);
     const auto measured = static_cast<double>(answer.measured_bytes.value());
@@ -127,13 +127,13 @@ TEST(MemoryPlan, PlansTakeLess) {
   const int64_t whole = peak({});
   for (const MemoryPlan& plan :
        {MemoryPlan{.checkpoint_activations = rule("sqrt")}, MemoryPlan{.activations = SavedFormat::bf16},
-        MemoryPlan{.activations = SavedFormat::int8}, MemoryPlan{.offload_optimizer = SavedPlace::file}})
+        MemoryPlan{.activations = SavedFormat::int8}, MemoryPlan{.offload_optimizer = StorageLocation::file}})
     EXPECT_LT(peak(plan), whole) << CheckpointRule(plan.checkpoint_activations).text() << ' '
-                                 << ulp::word_of(plan.activations);
+                                 << ulp::enum_name(plan.activations);
 }
 
 TEST(MemoryPlan, ABudgetOfBytesIsThatOfTheAskedBatch) {
-  const TrainedModel model = find_trained_model("resnet20", {.image = {3, 16, 16}});
+  const Workload model = find_workload("resnet20", {.image = {3, 16, 16}});
   train::TrainOptions options;
   options.batch = 48;
   options.momentum = 0;  // what else lives at the peak is parameters and their gradients
@@ -156,11 +156,11 @@ TEST(MemoryPlan, ABudgetOfBytesIsThatOfTheAskedBatch) {
 }
 
 TEST(MemoryPlan, QuestionsThatCannotBeAnsweredAreRefused) {
-  EXPECT_ERROR(ask_with_plan({"mlp", "fp32", 8, 0, {.offload_activations = SavedPlace::file}}),
+  EXPECT_ERROR(ask_with_plan({"mlp", "fp32", 8, 0, {.offload_activations = StorageLocation::file}}),
                "expected activations in memory");
   MemoryQuestion question = question_of({"mlp", "fp32", 8, 0, {}});
   question.fp8 = ulp::amp::Fp8Recipe::named("fp8:current");
-  EXPECT_ERROR(ask_memory(find_trained_model("mlp", {}), question), "expected an fp8 precision");
+  EXPECT_ERROR(ask_memory(find_workload("mlp", {}), question), "expected an fp8 precision");
 }
 
 TEST(MemoryPlan, AnFp8RecipeCountsTheLayersThatItNames) {
@@ -169,7 +169,7 @@ TEST(MemoryPlan, AnFp8RecipeCountsTheLayersThatItNames) {
   MemoryQuestion question = question_of(asked);
   question.fp8 = ulp::amp::Fp8Recipe::named("fp8:current");
   question.fp8->skip_modules = {"*conv1*"};
-  const MemoryAnswer none = ask_memory(find_trained_model("resnet20", {.image = {3, 16, 16}}), question);
+  const MemoryAnswer none = ask_memory(find_workload("resnet20", {.image = {3, 16, 16}}), question);
   EXPECT_NE(none.prediction.peak_bytes, most);
   EXPECT_LE(static_cast<double>(none.prediction.peak_bytes),
             1.03 * static_cast<double>(*none.measured_bytes));
@@ -178,7 +178,7 @@ TEST(MemoryPlan, AnFp8RecipeCountsTheLayersThatItNames) {
 }
 
 /// A job for a drawn network whose activations can be computed again.
-BudgetJob job_of(const TrainedModel& model, const train::TrainOptions& options) {
+BudgetJob job_of(const Workload& model, const train::TrainOptions& options) {
   const MakeTask make = [model](ulp::memory::RunSize size) {
     return model.task({size.batch, usual_length(model)});
   };
@@ -201,8 +201,7 @@ BudgetJob job_of(const TrainedModel& model, const train::TrainOptions& options) 
 TEST(MemoryBudget, PrecisionsOf8BitsAreCheckpointed) {
   for (const char* precision : {"fp8:delayed", "fp8:current", "int8"}) {
     const bool text = std::string(precision) == "int8";
-    const TrainedModel model =
-        find_trained_model(text ? "bert" : "resnet20", {.image = {3, 16, 16}, .length = 64});
+    const Workload model = find_workload(text ? "bert" : "resnet20", {.image = {3, 16, 16}, .length = 64});
     train::TrainOptions options;
     options.precision = precision;
     options.batch = text ? 64 : 32;
@@ -220,7 +219,7 @@ TEST(MemoryBudget, PrecisionsOf8BitsAreCheckpointed) {
 }
 
 TEST(MemoryBudget, MomentsGetNarrowerAsTheBudgetDoes) {
-  const TrainedModel model = find_trained_model("mlp", {.image = {1, 28, 28}});
+  const Workload model = find_workload("mlp", {.image = {1, 28, 28}});
   BudgetJob job{.program = {.make = [model](ulp::memory::RunSize size) { return model.task(size); }}};
   job.options.optimizer = train::Optimizer::adamw;
   job.options.batch = 1;
@@ -232,9 +231,9 @@ TEST(MemoryBudget, MomentsGetNarrowerAsTheBudgetDoes) {
   for (const MomentFormat moments : {MomentFormat::bf16, MomentFormat::int8, MomentFormat::int4}) {
     job.budget = peak_with(moments) * 103 / 100;
     const BudgetChoice choice = fit_to_budget(job);
-    EXPECT_EQ(choice.options.moments, moments) << ulp::word_of(moments);
+    EXPECT_EQ(choice.options.moments, moments) << ulp::enum_name(moments);
     ASSERT_EQ(choice.changes.size(), 1U);
-    EXPECT_EQ(choice.changes[0].find(std::string(ulp::word_of(moments)) + " moments: "), 0U)
+    EXPECT_EQ(choice.changes[0].find(std::string(ulp::enum_name(moments)) + " moments: "), 0U)
         << choice.changes[0];
     const auto measured = static_cast<double>(peak_with(moments));
     EXPECT_GE(static_cast<double>(choice.predicted_bytes), 0.98 * measured);

@@ -31,7 +31,7 @@ MemoryAnswer ask_and_prove(const MemoryCase& asked) {
   question.options.optimizer = asked.optimizer;
   question.options.batch = asked.batch;
   question.options.accumulate = asked.accumulate;
-  return ask_memory(find_trained_model(asked.model, {.image = {3, 16, 16}, .length = 64}), question);
+  return ask_memory(find_workload(asked.model, {.image = {3, 16, 16}, .length = 64}), question);
 }
 
 void expect_close(const MemoryCase& asked) {
@@ -89,7 +89,7 @@ TEST(Memory, AccumulationClippingAndScalingAreCounted) {
   question.options.moments = ulp::amp::MomentFormat::bf16;
   question.options.clip = 1;
   question.options.batch = 30;
-  const MemoryAnswer answer = ask_memory(find_trained_model("mlp", {}), question);
+  const MemoryAnswer answer = ask_memory(find_workload("mlp", {}), question);
   EXPECT_GE(answer.prediction.peak_bytes, answer.measured_bytes.value());
   EXPECT_LE(static_cast<double>(answer.prediction.peak_bytes),
             1.03 * static_cast<double>(*answer.measured_bytes));
@@ -99,7 +99,7 @@ TEST(Memory, FitsAreTrue) {
   MemoryQuestion question{.lengths = {16, 40, 64}, .budget = 24 << 20};
   question.options.optimizer = adamw;
   question.options.batch = 4;
-  const TrainedModel model = find_trained_model("gpt2", {.length = 64});
+  const Workload model = find_workload("gpt2", {.length = 64});
   const MemoryAnswer answer = ask_memory(model, question);
   ASSERT_EQ(answer.fits.size(), 3u);
   const auto measured = [&](int64_t batch, int64_t length) {
@@ -121,7 +121,7 @@ TEST(Memory, LargestRunsAreSmall) {
   MemoryQuestion question;
   question.options.batch = 100'000;
   question.progress = [&](memory::RunSize size) { largest = std::max(largest, size.batch); };
-  const MemoryAnswer answer = ask_memory(find_trained_model("resnet20", {}), question);
+  const MemoryAnswer answer = ask_memory(find_workload("resnet20", {}), question);
   EXPECT_LE(largest, 16);
   EXPECT_GT(answer.prediction.peak_bytes, int64_t{100} << 30);
 }
@@ -140,21 +140,21 @@ TEST(Memory, TablesAndPagesHoldTheAnswer) {
 
 TEST(Memory, RefusesWhatANetworkCannotTake) {
   const auto ask = [](const char* model, const MemoryQuestion& question) {
-    return ask_memory(find_trained_model(model, {.length = 64}), question);
+    return ask_memory(find_workload(model, {.length = 64}), question);
   };
   EXPECT_ERROR(ask("resnet20", {.length = 8}), "expected no lengths for resnet20");
   EXPECT_ERROR(ask("bert", {.length = 65}), "expected lengths from 1 to 64 for bert, got 65");
   EXPECT_ERROR(ask("bert", {.lengths = {0, 8}}), "got 0");
-  EXPECT_ERROR(find_trained_model("no/such/file", {}), "no/such/file");
+  EXPECT_ERROR(find_workload("no/such/file", {}), "no/such/file");
 }
 
 /// A run of `ulp train` on drawn data, and its evaluation.
-TrainingProgram program_of(const TrainedModel& model) {
+TrainingProgram program_of(const Workload& model) {
   return {.make = [model](memory::RunSize size) { return model.task(size); }};
 }
 
 TEST(MemoryBudget, WhatIsChosenStaysBelow) {
-  const TrainedModel model = find_trained_model("resnet20", {.image = {3, 16, 16}});
+  const Workload model = find_workload("resnet20", {.image = {3, 16, 16}});
   BudgetJob job{.program = program_of(model), .batch_norm = true};
   job.options.batch = 96;
   job.options.optimizer = adamw;
@@ -174,7 +174,7 @@ TEST(MemoryBudget, WhatIsChosenStaysBelow) {
 }
 
 TEST(MemoryBudget, StatesShrinkBeforeAnythingElseIsLost) {
-  const TrainedModel model = find_trained_model("mlp", {.image = {1, 28, 28}});
+  const Workload model = find_workload("mlp", {.image = {1, 28, 28}});
   BudgetJob job{.program = program_of(model)};
   job.options.precision = "O2:bf16";
   job.options.optimizer = adamw;

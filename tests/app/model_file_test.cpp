@@ -11,7 +11,7 @@
 #include "error_of.h"
 #include "temporary_folder.h"
 #include "ulp/app/inspect.h"
-#include "ulp/app/trained_model.h"
+#include "ulp/app/workload.h"
 #include "ulp/exchange/export_onnx.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/safetensors.h"
@@ -239,7 +239,7 @@ TEST(ModelFile, MemoryAsksForTheInputsOfAnOnnxFile) {
   const auto graph = std::dynamic_pointer_cast<graph::GraphModule>(captured(make_network(spec), spec).module);
   graph->eval();
   exchange::export_onnx(*graph, path);  // without a description
-  const TrainedModel model = find_trained_model(path.string(), {});
+  const Workload model = find_workload(path.string(), {});
   const train::TaskBatch batch = model.draw({.batch = 3});
   EXPECT_EQ(batch.inputs.sizes(), (std::vector<int64_t>{3, 1, 24, 24}));
   EXPECT_EQ(model.make().forward(batch).sizes(), (std::vector<int64_t>{3, 10}));

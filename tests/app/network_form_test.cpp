@@ -1,6 +1,4 @@
 // Networks of other writers that commands of the tool cannot use: each is refused in words that name the file.
-#include "ulp/app/network_form.h"
-
 #include <gtest/gtest.h>
 #include <torch/script.h>
 #include <torch/torch.h>
@@ -14,12 +12,13 @@
 #include "temporary_folder.h"
 #include "ulp/app/data.h"
 #include "ulp/app/eval.h"
+#include "ulp/app/inference_model.h"
 #include "ulp/app/memory.h"
 #include "ulp/app/model_file.h"
+#include "ulp/app/model_signature.h"
 #include "ulp/app/quantize.h"
 #include "ulp/app/run.h"
-#include "ulp/app/runnable.h"
-#include "ulp/app/trained_model.h"
+#include "ulp/app/workload.h"
 #include "ulp/graph/graph_module.h"
 
 namespace ulp::app {
@@ -133,10 +132,10 @@ TEST_F(NetworkForm, TorchScriptTakesOneInputAndSaysItsClasses) {
 
 TEST_F(NetworkForm, MemoryDrawsTheClassesThatATorchScriptFileHas) {
   script("def forward(self, x):\n  return x @ self.w\n", five_values());
-  const TrainedModel model = find_trained_model(script_.string(), {.image = {5, 1, 1}});
+  const Workload model = find_workload(script_.string(), {.image = {5, 1, 1}});
   EXPECT_LT(model.draw({.batch = 200}).targets.max().item<int64_t>(), 7);
   load(rows(1).output("y"));
-  EXPECT_ERROR(ask_memory(find_trained_model(path_.string(), {}), {}),
+  EXPECT_ERROR(ask_memory(find_workload(path_.string(), {}), {}),
                "got one number for each sample, [N, 1], from '");
 }
 

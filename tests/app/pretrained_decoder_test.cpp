@@ -10,7 +10,7 @@
 
 #include "error_of.h"
 #include "temporary_folder.h"
-#include "ulp/app/published_config.h"
+#include "ulp/app/pretrained_config.h"
 
 namespace ulp::app {
 namespace {

@@ -47,10 +47,10 @@ TEST(RunPrune, CutsByTheHessianInMeasuredWidths) {
     for (int64_t width = 4; width <= 128; width += 4) curve.points.push_back({width, double(width)});
   }
   table.save(folder / "widths.json");
-  prune::CutRecipe recipe{.criterion = prune::Criterion::hessian,
-                          .scope = prune::UnitScope::isomorphic,
-                          .measured_widths = true,
-                          .share = 0.6};
+  prune::ChannelPruningRecipe recipe{.criterion = prune::Criterion::hessian,
+                                     .scope = prune::UnitScope::isomorphic,
+                                     .measured_widths = true,
+                                     .share = 0.6};
   PruneRequest request{.model = "lenet5",
                        .captured = capture(*models::make_model("lenet5"), {torch::randn({2, 3, 32, 32})}),
                        .recipe = {recipe},
@@ -89,7 +89,7 @@ PruneRun stopped_at(const std::string& title, AnyPruneRecipe recipe) {
 }
 
 TEST(RunPrune, CtrlCKeepsWhatThereIs) {
-  const prune::CutRecipe cut{.share = 0.5};
+  const prune::ChannelPruningRecipe cut{.share = 0.5};
   const prune::Recipe masks{.amount = prune::Amount::share(0.5, prune::AmountOf::all)};
   for (const char* title : {"evaluate pruned", "training on", "evaluate trained on", "measure latency"}) {
     SCOPED_TRACE(title);
@@ -108,7 +108,7 @@ TEST(RunPrune, CtrlCKeepsWhatThereIs) {
   }
   // Before anything is pruned there is nothing to keep.
   EXPECT_THROW(stopped_at("evaluate dense", cut), Interrupted);
-  prune::CutRecipe penalized = cut;
+  prune::ChannelPruningRecipe penalized = cut;
   penalized.lambda = 0.01;
   EXPECT_THROW(stopped_at("training on", penalized), Interrupted);
 }
@@ -150,7 +150,7 @@ TEST(RunPrune, ACheckpointThatLiesAboutItsTrainingIsRefused) {
       std::filesystem::temp_directory_path() / ("ulp_prune_lies_" + std::to_string(getpid()) + ".ckpt");
   PruneRequest request{.model = "lenet5",
                        .captured = capture(*models::make_model("lenet5"), {torch::randn({2, 3, 32, 32})}),
-                       .recipe = {prune::CutRecipe{.share = 0.5, .steps = 2}},
+                       .recipe = {prune::ChannelPruningRecipe{.share = 0.5, .steps = 2}},
                        .finetune = true,
                        .train_batches = [](const train::StreamOptions&) { return std::make_unique<Noise>(); },
                        .latency = false,

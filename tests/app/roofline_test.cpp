@@ -181,7 +181,7 @@ TEST_F(RooflineFiles, PrecisionsMultiplyTheirNumbers) {
       if (part.work.math == math) operations += part.work.operations;
     }
     // The first layer's images are f32.
-    EXPECT_GE(operations, 2 * (kProducts - kFirst)) << word_of(precision);
+    EXPECT_GE(operations, 2 * (kProducts - kFirst)) << enum_name(precision);
   }
 }
 

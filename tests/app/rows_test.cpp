@@ -9,9 +9,9 @@
 #include "temporary_folder.h"
 #include "ulp/app/data.h"
 #include "ulp/app/eval.h"
+#include "ulp/app/inference_model.h"
 #include "ulp/app/model_file.h"
 #include "ulp/app/quantize_run.h"
-#include "ulp/app/runnable.h"
 #include "ulp/base/error.h"
 #include "ulp/exchange/export_onnx.h"
 #include "ulp/graph/capture/capture.h"
@@ -104,7 +104,7 @@ TEST(RowsOfAForeignFile, CalibrateAndStayRowsInEveryFile) {
   const QuantizeRun run = run_quantize(request);
   EXPECT_EQ(run.outcome.accuracy->percent(), 100);
   run.plan->save(rows.folder / "largest.ulp");
-  EXPECT_TRUE(load_runnable(rows.folder / "largest.ulp", {}).spec.rows);
+  EXPECT_TRUE(load_inference_model(rows.folder / "largest.ulp", {}).spec.rows);
   save_model_file(rows.folder / "largest.safetensors", *model.graph, model.spec);
   const LoadedModel again = load_any_model_file(rows.folder / "largest.safetensors");
   EXPECT_TRUE(again.spec.rows);

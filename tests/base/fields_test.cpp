@@ -37,7 +37,7 @@ struct City {
 }  // namespace
 
 template <>
-struct ulp::Words<Shape> {
+struct ulp::EnumNames<Shape> {
   static constexpr std::array<Word<Shape>, 2> list = {
       {{Shape::circle, "circle"}, {Shape::square, "square", "four corners"}}};
 };
@@ -147,8 +147,8 @@ TEST(FieldInfo, LimitsAsText) {
 }
 
 TEST(Words, GoBothWays) {
-  EXPECT_STREQ(ulp::word_of(Shape::square), "square");
-  EXPECT_STREQ(ulp::word_of(static_cast<Shape>(9)), "unknown");
+  EXPECT_STREQ(ulp::enum_name(Shape::square), "square");
+  EXPECT_STREQ(ulp::enum_name(static_cast<Shape>(9)), "unknown");
   EXPECT_EQ(ulp::from_word<Shape>("circle"), Shape::circle);
   EXPECT_FALSE(ulp::from_word<Shape>("Circle"));
   EXPECT_FALSE(ulp::from_word<Shape>(""));

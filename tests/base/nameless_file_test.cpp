@@ -1,6 +1,4 @@
 // Temporary files: no name in the folder, nothing left.
-#include "ulp/base/nameless_file.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/inotify.h>
@@ -12,11 +10,12 @@
 
 #include "error_of.h"
 #include "temporary_folder.h"
+#include "ulp/base/anonymous_file.h"
 
 namespace {
 
-using ulp::NamelessFile;
-using Way = NamelessFile::Way;
+using ulp::AnonymousFile;
+using Way = AnonymousFile::Way;
 
 /// Sees every file that gets a name in a folder.
 class Names {
@@ -36,28 +35,28 @@ class Names {
   int notify_;
 };
 
-TEST(NamelessFile, NeverHasANameWhereTheFileSystemCanDoThat) {
+TEST(AnonymousFile, NeverHasANameWhereTheFileSystemCanDoThat) {
   const ulp::test::TemporaryFolder folder;
   const Names names(folder.path());
   {
-    const NamelessFile removed("here", folder.path().string(), Way::removed);
+    const AnonymousFile removed("here", folder.path().string(), Way::removed);
     EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
     EXPECT_TRUE(names.any()) << "the test sees no names";
   }
   const int able = ::open(folder.path().c_str(), O_TMPFILE | O_RDWR, 0600);
   if (able < 0) GTEST_SKIP() << "a file system without O_TMPFILE";
   ::close(able);
-  const NamelessFile file("here", folder.path().string());
+  const AnonymousFile file("here", folder.path().string());
   EXPECT_FALSE(names.any());
 }
 
-TEST(NamelessFile, HoldsWhatIsMappedAfterItIsClosed) {
+TEST(AnonymousFile, HoldsWhatIsMappedAfterItIsClosed) {
   const ulp::test::TemporaryFolder folder;
   for (const Way way : {Way::best, Way::removed}) {
     constexpr int64_t kBytes = 100'000;
     unsigned char* memory = nullptr;
     {
-      NamelessFile file("here", folder.path().string(), way);
+      AnonymousFile file("here", folder.path().string(), way);
       file.reserve("here", kBytes);
       memory = static_cast<unsigned char*>(file.map("here", kBytes));
       EXPECT_EQ(::write(file.descriptor(), "abc", 3), 3);
@@ -67,26 +66,26 @@ TEST(NamelessFile, HoldsWhatIsMappedAfterItIsClosed) {
     memory[kBytes - 1] = 7;
     EXPECT_EQ(memory[kBytes - 1], 7);
     EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
-    NamelessFile::unmap(memory, kBytes);
+    AnonymousFile::unmap(memory, kBytes);
   }
 }
 
-TEST(NamelessFile, LiesInTheUsualFolderWhereNoneIsNamed) {
+TEST(AnonymousFile, LiesInTheUsualFolderWhereNoneIsNamed) {
   const ulp::test::TemporaryFolder folder;
   const char* before = std::getenv("TMPDIR");
   const std::string usual = before != nullptr ? before : "";
   ::setenv("TMPDIR", folder.path().c_str(), 1);
-  EXPECT_EQ(NamelessFile("here", "").folder(), folder.path().string());
+  EXPECT_EQ(AnonymousFile("here", "").folder(), folder.path().string());
   ::unsetenv("TMPDIR");
-  EXPECT_EQ(NamelessFile("here", "").folder(), "/tmp");
+  EXPECT_EQ(AnonymousFile("here", "").folder(), "/tmp");
   if (before != nullptr) ::setenv("TMPDIR", usual.c_str(), 1);
 }
 
-TEST(NamelessFile, SaysWhichFolderItDoesNotGetAndWhatHasNoRoom) {
-  EXPECT_ERROR(NamelessFile("here", "/no/such/folder"),
+TEST(AnonymousFile, SaysWhichFolderItDoesNotGetAndWhatHasNoRoom) {
+  EXPECT_ERROR(AnonymousFile("here", "/no/such/folder"),
                "[here] expected a folder for temporary files, got '/no/such/folder': No such file");
-  EXPECT_ERROR(NamelessFile("here", "/no/such/folder", Way::removed), "No such file");
-  NamelessFile file("here", "");
+  EXPECT_ERROR(AnonymousFile("here", "/no/such/folder", Way::removed), "No such file");
+  AnonymousFile file("here", "");
   EXPECT_ERROR(file.reserve("here", int64_t{1} << 60), "expected a folder with room for");
 }
 

@@ -103,7 +103,7 @@ TEST_F(Prune, TrainingPrunesByARecipeAndIsResumed) {
     all += tensor["size [bytes]"].get<double>();
   }
   EXPECT_NEAR(zeros / all, 75, 0.1);
-  write_file(*shop_ / "cut.json", R"({"type": "ulp.prune.CutRecipe", "version": 1})");
+  write_file(*shop_ / "cut.json", R"({"type": "ulp.prune.ChannelPruningRecipe", "version": 1})");
   expect_error(shop_->ulp("train --data data --prune cut.json"), 3, "one of channels");
 }
 
@@ -132,7 +132,7 @@ TEST_F(Prune, AReportAndARecipeSayWhatWasDone) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(read_file(*shop_ / "report/report.html").find("What is left of each layer"), std::string::npos);
   const json recipe = json::parse(read_file(*shop_ / "r.json"));
-  EXPECT_EQ(recipe["type"], "ulp.prune.CutRecipe");
+  EXPECT_EQ(recipe["type"], "ulp.prune.ChannelPruningRecipe");
   EXPECT_EQ(recipe["share"], 0.6);
   // The recipe gives the same file.
   ASSERT_EQ(prune("--recipe r.json --out b.safetensors").code, 0);

@@ -98,12 +98,12 @@ TEST_F(Cuda, KeptValuesWaitOnTheHostAndInFilesAsTheyAre) {
   model->train();
   const std::vector<at::Tensor> inputs = {torch::randn({8, 3, 32, 32}, at::kCUDA)};
   const auto expected = ulp::test::step(*model, inputs);
-  for (const auto place : {ulp::memory::SavedPlace::host, ulp::memory::SavedPlace::file}) {
+  for (const auto place : {ulp::memory::StorageLocation::host, ulp::memory::StorageLocation::file}) {
     ulp::memory::CheckpointPlan plan = ulp::memory::plan_every(model->graph(), 8);
     plan.saved.place = place;
     plan.saved.masks = true;
     ulp::memory::checkpoint(*model, plan);
-    ulp::test::expect_same(expected, ulp::test::step(*model, inputs), std::string(ulp::word_of(place)));
+    ulp::test::expect_same(expected, ulp::test::step(*model, inputs), std::string(ulp::enum_name(place)));
   }
   ulp::memory::CheckpointPlan compressed = ulp::memory::plan_every(model->graph(), 8);
   compressed.saved.format = ulp::memory::SavedFormat::int8;

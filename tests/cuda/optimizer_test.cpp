@@ -54,8 +54,8 @@ TEST_F(Cuda, KernelsCompiledAtRunTimeGiveTheHostsBits) {
   std::vector<GpuStepCase> cases = {{SgdRule{.lr = 0.1, .momentum = 0.9, .dampening = 0.3}},
                                     {AdamRule{.lr = 0.01}},
                                     {AdamWRule{.lr = 0.01}, at::kHalf}};
-  for (const auto& masters : ulp::Words<MasterWeights>::list) {
-    for (const auto& moments : ulp::Words<MomentFormat>::list)
+  for (const auto& masters : ulp::EnumNames<MasterWeights>::list) {
+    for (const auto& moments : ulp::EnumNames<MomentFormat>::list)
       cases.push_back({AdamWRule{.lr = 0.01}, at::kBFloat16, masters.value, moments.value});
   }
   for (const GpuStepCase& how : cases) {

@@ -116,7 +116,7 @@ TEST_F(Cuda, Fp8LayersGiveWhatTheProcessorEmulates) {
   const at::Tensor x = ulp::test::eighths({48, 64}, 1), weight = ulp::test::eighths({32, 64}, 2),
                    gradient = ulp::test::eighths({48, 32}, 3);
   for (const Fp8LayerRecipe& recipe : ulp::test::every_recipe()) {
-    SCOPED_TRACE(std::string(ulp::word_of(recipe.scaling)));
+    SCOPED_TRACE(std::string(ulp::enum_name(recipe.scaling)));
     const auto results = [&](at::Device device) {
       const at::Tensor input = x.to(device).requires_grad_(), w = weight.to(device).requires_grad_();
       const at::Tensor y = fp8_linear(input, w, {}, recipe, Fp8State::make(recipe, device));
@@ -175,7 +175,7 @@ TEST_F(Cuda, Fp8ModelsTrainAndSayWhichProductsTheyTook) {
 TEST_F(Cuda, Int8LayersGiveWhatTheProcessorGives) {
   const at::Tensor x = torch::randn({64, 96}), weight = torch::randn({32, 96}),
                    gradient = torch::randn({64, 32});
-  for (const auto& word : ulp::Words<Int8Method>::list) {
+  for (const auto& word : ulp::EnumNames<Int8Method>::list) {
     SCOPED_TRACE(std::string(word.text));
     const auto results = [&](at::Device device) {
       const at::Tensor input = x.to(device).requires_grad_(), w = weight.to(device).requires_grad_();

@@ -151,7 +151,7 @@ TEST(Distiller, WeightsAndTemperaturesFollowTheRun) {
     }
     const Captured teacher = conv_net(8, 2);
     teacher->eval();
-    const std::string temperature = "T=" + Ramp::constant(8 - 6 * share).text();
+    const std::string temperature = "T=" + WeightSchedule::constant(8 - 6 * share).text();
     const at::Tensor expected =
         make_loss("kd", {temperature})
             ->forward({.student = {output}, .teacher = {teacher->forward(batch.inputs)}});

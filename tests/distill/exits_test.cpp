@@ -1,20 +1,19 @@
 // Self distillation: classifiers behind inner layers learn from the labels and from the last layer.
-#include "ulp/distill/exits.h"
-
 #include "networks.h"
 #include "ulp/amp/autocast/precision.h"
+#include "ulp/distill/early_exits.h"
 
 namespace ulp::distill::tests {
 namespace {
 
-SelfLearner make(const Captured& network, ExitOptions options) {
+SelfDistillation make(const Captured& network, ExitOptions options) {
   torch::manual_seed(8);
-  return SelfLearner(network, std::move(options), image_batch(4, 3));
+  return SelfDistillation(network, std::move(options), image_batch(4, 3));
 }
 
-TEST(SelfLearner, TheLossIsTheSumOverTheExits) {
+TEST(SelfDistillation, TheLossIsTheSumOverTheExits) {
   const Captured network = conv_net(4, 1);
-  SelfLearner learner = make(network, {.places = {"layer1", "layer2"}, .features = "layer2"});
+  SelfDistillation learner = make(network, {.places = {"layer1", "layer2"}, .features = "layer2"});
   learner.eval();
   network->eval();
   const Batch batch = image_batch(6, 4);
@@ -53,9 +52,9 @@ TEST(SelfLearner, TheLossIsTheSumOverTheExits) {
 }
 
 /// The last layer teaches and does not learn from its exits.
-TEST(SelfLearner, TheHeadHasTheGradientOfTheLabelsAlone) {
+TEST(SelfDistillation, TheHeadHasTheGradientOfTheLabelsAlone) {
   const Captured network = conv_net(4, 1);
-  SelfLearner learner = make(network, {.places = {"layer1"}});
+  SelfDistillation learner = make(network, {.places = {"layer1"}});
   learner.eval();
   network->eval();
   const Batch batch = image_batch(6, 4);
@@ -69,8 +68,8 @@ TEST(SelfLearner, TheHeadHasTheGradientOfTheLabelsAlone) {
   EXPECT_FALSE(torch::allclose(below, network->named_parameters()["layer1.conv.weight"].grad(), 1e-3, 1e-5));
 }
 
-TEST(SelfLearner, ExitsStayInFp32BesideANetworkOf16Bits) {
-  SelfLearner learner = make(conv_net(4, 1), {.places = {"layer1"}, .features = "layer2"});
+TEST(SelfDistillation, ExitsStayInFp32BesideANetworkOf16Bits) {
+  SelfDistillation learner = make(conv_net(4, 1), {.places = {"layer1"}, .features = "layer2"});
   const amp::Precision& precision = amp::find_precision("O2:bf16");
   amp::apply_precision(learner, precision);
   Batch batch = image_batch(6, 4);
@@ -81,8 +80,8 @@ TEST(SelfLearner, ExitsStayInFp32BesideANetworkOf16Bits) {
   EXPECT_EQ(learner.named_parameters()["features_0.weight"].grad().scalar_type(), at::kFloat);
 }
 
-TEST(SelfLearner, ExitsTrain) {
-  SelfLearner learner = make(conv_net(4, 1), {.places = {"layer1", "layer2"}});
+TEST(SelfDistillation, ExitsTrain) {
+  SelfDistillation learner = make(conv_net(4, 1), {.places = {"layer1", "layer2"}});
   EXPECT_FALSE(learner.named_parameters().contains("features_0.weight"));
   const Batch batch = image_batch(16, 4);
   torch::optim::SGD optimizer(learner.parameters(), 0.1);
@@ -97,7 +96,7 @@ TEST(SelfLearner, ExitsTrain) {
   EXPECT_LT(last, first);
 }
 
-TEST(SelfLearner, WhatHoldsNoFeaturesIsRefused) {
+TEST(SelfDistillation, WhatHoldsNoFeaturesIsRefused) {
   const Captured network = conv_net(4, 1);
   const auto error = [&](ExitOptions options) {
     return test::error_of([&] { make(network, std::move(options)); });
@@ -106,7 +105,7 @@ TEST(SelfLearner, WhatHoldsNoFeaturesIsRefused) {
   EXPECT_SAYS(error({.places = {"layer7"}}), "got 'layer7'");
   EXPECT_SAYS(error({.places = {"layer1"}, .divergence = 2}), "expected a divergence in [0, 1]");
   EXPECT_SAYS(error({.places = {"layer1"}, .temperature = 0}), "a temperature > 0");
-  EXPECT_ERROR(SelfLearner(nullptr, {.places = {"layer1"}}, image_batch(4, 3)),
+  EXPECT_ERROR(SelfDistillation(nullptr, {.places = {"layer1"}}, image_batch(4, 3)),
                "expected a network, got null");
   torch::nn::Module nothing;
   const Captured flat = graph::capture(nothing,
@@ -114,9 +113,9 @@ TEST(SelfLearner, WhatHoldsNoFeaturesIsRefused) {
                                          return c10::IValue(in[0].sum({1, 2, 3}).unsqueeze(1));
                                        },
                                        {torch::randn({2, 1, 8, 8})});
-  EXPECT_ERROR(SelfLearner(flat, {.places = {"sum"}}, image_batch(4, 3)),
+  EXPECT_ERROR(SelfDistillation(flat, {.places = {"sum"}}, image_batch(4, 3)),
                "expected features of 2 to 4 dimensions, got [4]");
-  SelfLearner learner = make(network, {.places = {"layer1"}});
+  SelfDistillation learner = make(network, {.places = {"layer1"}});
   EXPECT_ERROR(learner.loss(image_batch(2, 1)), "expected forward() before loss(), got none");
 }
 

@@ -1,7 +1,6 @@
 // The cross-entropy of what has labels.
-#include "ulp/distill/learner.h"
-
 #include "networks.h"
+#include "ulp/distill/distillation_task.h"
 
 namespace ulp::distill::tests {
 namespace {

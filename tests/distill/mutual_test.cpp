@@ -16,10 +16,10 @@ std::vector<at::Tensor> logits_of(const std::vector<Captured>& peers, const Batc
   return logits;
 }
 
-TEST(MutualLearner, TheLossIsEachPeersOwnAndTheMeanOverTheOthers) {
+TEST(MutualDistillation, TheLossIsEachPeersOwnAndTheMeanOverTheOthers) {
   for (const double t : {1.0, 3.0}) {
     const std::vector<Captured> peers = {conv_net(4, 1), conv_net(8, 2), conv_net(2, 3)};
-    MutualLearner learner(peers, {.weight = 0.7, .temperature = t});
+    MutualDistillation learner(peers, {.weight = 0.7, .temperature = t});
     learner.eval();
     const Batch batch = image_batch(6, 4);
     const at::Tensor output = learner.forward(batch);
@@ -63,9 +63,9 @@ TEST(MutualLearner, TheLossIsEachPeersOwnAndTheMeanOverTheOthers) {
   }
 }
 
-TEST(MutualLearner, PeersTrainTogetherWithoutLabels) {
+TEST(MutualDistillation, PeersTrainTogetherWithoutLabels) {
   const std::vector<Captured> peers = {conv_net(4, 1), conv_net(8, 2)};
-  MutualLearner learner(peers);
+  MutualDistillation learner(peers);
   learner.eval();  // the same function at each step
   EXPECT_EQ(learner.parameters().size(), peers[0]->parameters().size() + peers[1]->parameters().size());
   Batch batch = image_batch(6, 4);
@@ -84,20 +84,20 @@ TEST(MutualLearner, PeersTrainTogetherWithoutLabels) {
   EXPECT_LT(last, first);
 }
 
-TEST(MutualLearner, WhatCannotLearnTogetherIsRefused) {
+TEST(MutualDistillation, WhatCannotLearnTogetherIsRefused) {
   const Captured a = conv_net(4, 1), b = conv_net(4, 2), five = conv_net(4, 3, 5);
   const auto error = [](std::vector<Captured> peers, MutualOptions options = {}) {
-    return test::error_of([&] { MutualLearner made(std::move(peers), options); });
+    return test::error_of([&] { MutualDistillation made(std::move(peers), options); });
   };
   EXPECT_SAYS(error({a}), "expected at least two peers, got 1");
   EXPECT_SAYS(error({a, a}), "expected different peers, got one twice");
   EXPECT_SAYS(error({a, nullptr}), "expected peers, got null");
   EXPECT_SAYS(error({a, b}, {.weight = 0}), "expected a weight and a temperature > 0, got 0 and 1");
   EXPECT_SAYS(error({a, b}, {.temperature = -1}), "got 1 and -1");
-  MutualLearner other({a, five});
+  MutualDistillation other({a, five});
   EXPECT_ERROR(other.forward(image_batch(2, 1)),
                "expected peers with logits of one shape, got [2, 4] and [2, 5]");
-  MutualLearner learner({a, b});
+  MutualDistillation learner({a, b});
   EXPECT_ERROR(learner.loss(image_batch(2, 1)), "expected forward() before loss(), got none");
 }
 

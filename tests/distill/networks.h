@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "error_of.h"
-#include "ulp/distill/learner.h"
+#include "ulp/distill/distillation_task.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 

@@ -1,9 +1,8 @@
 // Places: what a module path, a node, a value, an output and a part of an attention name.
-#include "ulp/distill/place.h"
-
 #include <cmath>
 
 #include "networks.h"
+#include "ulp/distill/layer_reference.h"
 #include "ulp/distill/tap.h"
 
 namespace ulp::distill::tests {
@@ -12,7 +11,7 @@ namespace {
 /// The call that makes the value at a place, "aten::relu".
 std::string op_at(const graph::GraphModule& model, const std::string& name) {
   const auto copy = model.graph().clone();
-  const graph::Node& node = *find_place(*copy, name)->producer;
+  const graph::Node& node = *find_layer_output(*copy, name)->producer;
   return std::string(node.kind() == graph::Node::Kind::call ? node.op() : node.target());
 }
 
@@ -22,7 +21,7 @@ at::Tensor at_place(const graph::GraphModule& model, const std::string& name, co
 }
 
 std::string error_at(const graph::GraphModule& model, const std::string& name) {
-  return test::error_of([&] { find_place(*model.graph().clone(), name); });
+  return test::error_of([&] { find_layer_output(*model.graph().clone(), name); });
 }
 
 TEST(Place, AModuleIsWhatOthersReadOfIt) {
@@ -50,8 +49,8 @@ TEST(Place, NodesAndValuesAreNamedAsInTheListing) {
   for (const auto& node : model->graph().nodes()) {
     if (node->kind() != graph::Node::Kind::call || node->outputs().empty()) continue;
     const auto copy = model->graph().clone();
-    EXPECT_EQ(find_place(*copy, node->name())->producer->name(), node->name());
-    EXPECT_EQ(find_place(*copy, node->output()->name)->name, node->output()->name);
+    EXPECT_EQ(find_layer_output(*copy, node->name())->producer->name(), node->name());
+    EXPECT_EQ(find_layer_output(*copy, node->output()->name)->name, node->output()->name);
   }
   EXPECT_EQ(op_at(*model, "input"), "input");
 }

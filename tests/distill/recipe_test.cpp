@@ -15,23 +15,27 @@ std::string error_of_term(const std::string& text) {
 
 TEST(Term, ItsTextSaysLossWeightOptionsAndPlaces) {
   const auto kd = Term::from_text("kd:T=4,alpha=0.25");
-  EXPECT_EQ(kd.term, (Term{.loss = "kd", .options = "T=4", .weight = Ramp::constant(0.75)}));
+  EXPECT_EQ(kd.term, (Term{.loss = "kd", .options = "T=4", .weight = WeightSchedule::constant(0.75)}));
   EXPECT_EQ(kd.labels, 0.25);
   const auto at = Term::from_text("at:1000@layer2");
-  EXPECT_EQ(at.term,
-            (Term{.loss = "at", .weight = Ramp::constant(1000), .student = "layer2", .teacher = "layer2"}));
+  EXPECT_EQ(
+      at.term,
+      (Term{
+          .loss = "at", .weight = WeightSchedule::constant(1000), .student = "layer2", .teacher = "layer2"}));
   EXPECT_FALSE(at.labels);
   EXPECT_EQ(Term::from_text("mse:100>0,@layer2=layer3").term,
             (Term{.loss = "mse", .weight = {100, 0}, .student = "layer2", .teacher = "layer3"}));
   EXPECT_EQ(Term::from_text("mse@a:input=b.c:scores").term,
             (Term{.loss = "mse", .student = "a:input", .teacher = "b.c:scores"}));
   EXPECT_EQ(Term::from_text("kd:T=8>1:0.2-0.9").term,
-            (Term{.loss = "kd", .temperature = Ramp{8, 1, 0.2, 0.9}}));
-  EXPECT_EQ(Term::from_text("crd:dim=16,positive=same_class,0.8").term,
-            (Term{.loss = "crd", .options = "dim=16,positive=same_class", .weight = Ramp::constant(0.8)}));
+            (Term{.loss = "kd", .temperature = WeightSchedule{8, 1, 0.2, 0.9}}));
+  EXPECT_EQ(
+      Term::from_text("crd:dim=16,positive=same_class,0.8").term,
+      (Term{
+          .loss = "crd", .options = "dim=16,positive=same_class", .weight = WeightSchedule::constant(0.8)}));
   // The order of weight and alpha is no matter; alpha of dkd is its own.
   EXPECT_EQ(Term::from_text("kd:5,alpha=0.2").term, Term::from_text("kd:alpha=0.2,5").term);
-  EXPECT_EQ(Term::from_text("kd:5,alpha=0.2").term.weight, Ramp::constant(4));
+  EXPECT_EQ(Term::from_text("kd:5,alpha=0.2").term.weight, WeightSchedule::constant(4));
   EXPECT_EQ(Term::from_text("dkd:alpha=2").term.options, "alpha=2");
   EXPECT_FALSE(Term::from_text("dkd:alpha=2").labels);
   // A teacher's place may be its output.
@@ -73,7 +77,7 @@ TEST(Recipe, AlphaIsTheWeightOfTheLabels) {
   const Recipe recipe = Recipe::from_terms({"kd:alpha=0.1", "at:1000@layer1", "sp:alpha=0.1"});
   EXPECT_EQ(recipe.labels, 0.1);
   EXPECT_EQ(recipe.terms.size(), 3U);
-  EXPECT_EQ(recipe.terms[1].weight, Ramp::constant(1000));
+  EXPECT_EQ(recipe.terms[1].weight, WeightSchedule::constant(1000));
   EXPECT_ERROR(Recipe::from_terms({"kd:alpha=0.1", "sp:alpha=0.2"}), "expected one alpha, got 0.1 and 0.2");
 }
 
@@ -112,10 +116,12 @@ TEST(Recipe, WrongJsonIsRefusedByTheFieldsName) {
 TEST(Recipe, WhatTeachesNothingIsRefused) {
   const auto error = [](const Recipe& recipe) { return error_of([&] { recipe.validate(); }); };
   EXPECT_SAYS(error({.terms = {}, .labels = 0}), "expected a loss or labels of a weight > 0, got none");
-  EXPECT_SAYS(error({.terms = {{.weight = Ramp::constant(0)}}, .labels = 0}), "expected a loss or labels");
+  EXPECT_SAYS(error({.terms = {{.weight = WeightSchedule::constant(0)}}, .labels = 0}),
+              "expected a loss or labels");
   EXPECT_SAYS(error({.terms = {{.weight = {1, -1}}}}), "expected a weight >= 0 of kd, got 1>-1");
-  EXPECT_SAYS(error({.terms = {{.temperature = Ramp{4, 0}}}}), "expected a temperature > 0 of kd, got 4>0");
-  EXPECT_SAYS(error({.terms = {{.loss = "at", .temperature = Ramp{4, 1}}}}),
+  EXPECT_SAYS(error({.terms = {{.temperature = WeightSchedule{4, 0}}}}),
+              "expected a temperature > 0 of kd, got 4>0");
+  EXPECT_SAYS(error({.terms = {{.loss = "at", .temperature = WeightSchedule{4, 1}}}}),
               "expected a loss with a temperature, got at");
   EXPECT_SAYS(error({.labels = -1}), "labels");
 }

@@ -5,7 +5,7 @@
 
 #include "networks.h"
 #include "temporary_folder.h"
-#include "ulp/distill/learner.h"
+#include "ulp/distill/distillation_task.h"
 #include "ulp/io/safetensors.h"
 
 namespace ulp::distill::tests {

@@ -55,7 +55,7 @@ TEST(BucketPlan, SharesHoldEachElementOnce) {
   std::vector<int64_t> held(parameters.size());
   for (int rank = 0; rank < 3; ++rank) {
     int64_t end = 0;
-    for (const BucketPiece& piece : pieces_of(plan, rank, 3)) {
+    for (const BucketPiece& piece : shards_of(plan, rank, 3)) {
       EXPECT_EQ(piece.begin, held[piece.parameter]) << "of parameter " << piece.parameter;
       EXPECT_EQ(piece.begin % kBucketAlignment, 0);
       EXPECT_GE(piece.at, end);

@@ -219,7 +219,7 @@ TEST_IN_RANKS(3, ShardedOptimizer, TakesTheMemoryOfTheFormulas) {
     for (int i = 0; i < 8; ++i) least = std::min(least, bytes_of_rank(stage, group, parameters));
     const auto bytes = static_cast<double>(least);
     const double expected = bytes_a_parameter * static_cast<double>(parameters);
-    EXPECT_NEAR(bytes / expected, 1, 0.03) << "stage " << word_of(stage) << " of rank " << group->rank();
+    EXPECT_NEAR(bytes / expected, 1, 0.03) << "stage " << enum_name(stage) << " of rank " << group->rank();
   };
   expect(ZeroStage::off, 16);
   expect(ZeroStage::states, 4 + 12 / n);

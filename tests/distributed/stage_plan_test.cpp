@@ -81,7 +81,7 @@ TEST(StagePlan, BudgetsSayWhatIsMissing) {
   const graph::Graph& graph = model->graph();
   const memory::Costs costs = costs_of(graph, {1, 1, 1, 1, 1, 1});
   const auto place = [&](const std::vector<int64_t>& budgets) {
-    return distributed::place_stages(graph, costs, budgets);
+    return distributed::assign_stages(graph, costs, budgets);
   };
   const int64_t layers = kMib, rest = kMib / 2;  // what is beside the layers: less than half of one
   EXPECT_EQ(begins_of(graph, place({9 * layers, 9 * layers})), (Begins{0, 3}));
@@ -121,7 +121,7 @@ TEST_IN_RANKS(2, StagePlan, PlacedStagesNeedWhatWasPredicted) {
   StagePlan plan;
   if (group->rank() == 0) {
     const auto costs = memory::measure_costs(*model, {x.narrow(0, 0, batch / 4)});
-    plan = distributed::place_stages(model->graph(), costs, {20 * kMib, 40 * kMib});
+    plan = distributed::assign_stages(model->graph(), costs, {20 * kMib, 40 * kMib});
   }
   plan = distributed::share_stages(*group, model->graph(), plan);
   const int64_t predicted = plan.stages[static_cast<size_t>(group->rank())].bytes;

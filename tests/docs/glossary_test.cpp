@@ -182,7 +182,7 @@ TEST(Glossary, ListsOfRetiredWordsAreRefusedWhereTheyAreMalformed) {
   EXPECT_EQ(faults("crew: barrier\n  files: crew crew\n"), 1);
 }
 
-/// "PiecewiseModel" as "_piecewise_model_".
+/// "PartitionedModel" as "_partitioned_model_".
 std::string as_words(const std::string& name) {
   std::string words = "_";
   for (size_t i = 0; i < name.size(); ++i) {

@@ -1,10 +1,10 @@
-// The sample of docs/published-weights.md: published layers under a new classifier.
+// The sample of docs/pretrained-weights.md: published layers under a new classifier.
 #include <gtest/gtest.h>
 
 #include <iostream>
 
 #include "in_temporary_folder.h"
-#include "published-weights/load.includes.h"
+#include "pretrained-weights/load.includes.h"
 
 namespace {
 
@@ -16,7 +16,7 @@ TEST(PublishedWeightsPage, ANewClassifierStandsOnPublishedLayers) {
   ulp::io::NamedTensors trunk = ulp::io::named_state(*published);
   std::erase_if(trunk, [](const auto& one) { return one.first.starts_with("classifier"); });
   ulp::io::save_tensors("model.safetensors", trunk);
-#include "published-weights/load.inc"
+#include "pretrained-weights/load.inc"
   EXPECT_EQ(report.differences.missing.size(), 2U);
   EXPECT_TRUE(report.differences.unexpected.empty());
 }

@@ -120,6 +120,48 @@ TEST(BatchRange, EnginesHoldIt) {
   EXPECT_ERROR(engine.reserve(9), out_of(range, 9));
 }
 
+/// Networks whose shapes lowering and writers ask of runs of their own.
+TEST(BatchRange, HoldsWhereLoweringRunsTheModel) {
+  const torch::NoGradGuard no_grad;
+  struct Sequences : torch::nn::Module {
+    Sequences() {
+      torch::manual_seed(3);
+      lstm = register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(kRows, 8).batch_first(true)));
+      head = register_module("head", torch::nn::Linear(8, kRows));
+    }
+    at::Tensor forward(at::Tensor x) {
+      const at::Tensor y = std::get<0>(lstm->forward(x.unsqueeze(1).repeat({1, 4, 1})));
+      const at::Tensor hidden = torch::ones({4, 4}).triu(1).to(torch::kBool);
+      const at::Tensor scores = y.matmul(y.transpose(1, 2)).masked_fill(hidden, -1e9).softmax(-1);
+      const at::Tensor first = x.slice(0, 0, 6).sum();
+      return x.size(0) > 8 ? head->forward(scores.matmul(y).select(1, 3)) : x * first;
+    }
+    torch::nn::LSTM lstm = nullptr;
+    torch::nn::Linear head = nullptr;
+  };
+  const auto net = std::make_shared<Sequences>();
+  net->eval();
+  for (const BatchRange range : {BatchRange{9, 11}, BatchRange{9, 40}, BatchRange{.min = 9}}) {
+    const auto module = capture(net, {torch::randn({9, kRows})}, {.batch_range = range});
+    module->eval();
+    runtime::Engine engine(lower(*module));
+    const TemporaryFolder folder;
+    exchange::export_pt2(*module, folder / "m.pt2");
+    const auto from_pt2 = exchange::import_pt2(folder / "m.pt2");
+    EXPECT_FALSE(exchange::export_onnx(*module).empty());
+    for (const int64_t batch : {9, 10, 11}) {
+      const at::Tensor x = torch::randn({batch, kRows}), expected = net->forward(x);
+      at::Tensor y = torch::empty({batch, kRows});
+      const void* in = x.const_data_ptr();
+      void* out = y.data_ptr();
+      engine.run(batch, {&in, 1}, {&out, 1});
+      EXPECT_TRUE(torch::allclose(y, expected, 1e-4, 1e-5));
+      EXPECT_TRUE(torch::allclose(from_pt2->forward(x), expected, 1e-4, 1e-5));
+    }
+    EXPECT_ERROR(from_pt2->forward(torch::randn({8, kRows})), out_of(range, 8));
+  }
+}
+
 TEST(BatchRange, FilesOfOneBatchAreMadeOfOneThatItHas) {
   const TemporaryFolder folder;
   const auto net = std::make_shared<ByBatch>(3, 8);

@@ -17,7 +17,7 @@
 #include "ulp/exchange/export_onnx.h"
 #include "ulp/exchange/export_tflite.h"
 #include "ulp/exchange/import_onnx.h"
-#include "ulp/lower/pieces.h"
+#include "ulp/lower/partitioned_model.h"
 #include "ulp/quant/quantize.h"
 
 namespace ulp::test {
@@ -286,7 +286,7 @@ TEST(ExportResize, EnginesOfRandomCasesGiveTheSame) {
       how.factors[0] = draw.one_of({1.0, 2.0}) + static_cast<double>(draw.between(1, 20)) / 100;
     const at::Tensor x = how.image();
     const Module module = how.captured(x);
-    expect_same(how, x, module->forward(x), lower_in_pieces(*module).run({x}).at(0));
+    expect_same(how, x, module->forward(x), lower_partitioned(*module).run({x}).at(0));
   }
 }
 

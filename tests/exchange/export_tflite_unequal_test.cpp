@@ -14,7 +14,7 @@
 #include "ulp/lower/lower.h"
 #include "ulp/quant/operators/ops.h"
 #include "ulp/quant/quantize.h"
-#include "ulp/quant/static/average_codes.h"
+#include "ulp/quant/static/quantized_average.h"
 #include "ulp/runtime/engine/engine.h"
 
 namespace ulp::test {

@@ -11,7 +11,7 @@
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/lower/lower.h"
-#include "ulp/quant/weights/weight_codes.h"
+#include "ulp/quant/weights/quantized_weight.h"
 #include "ulp/quant/weights/weights.h"
 #include "ulp/runtime/engine/engine.h"
 
@@ -186,12 +186,12 @@ TEST(ExportWeights, GroupsOfEightBitsComeBack) {
   SmallText model;
   model.eval();
   const at::Tensor ids = torch::randint(0, kWords, {4, 3}, torch::kLong);
-  std::map<std::string, quant::WeightCodes> codes;
+  std::map<std::string, quant::StoredQuantizedWeight> codes;
   for (const auto& [name, rows] : {std::pair("table.weight", kWords), {"fc.weight", kOut}})
     codes[name] = {.codes = torch::randint(-128, 128, {rows, 5, 8}, torch::kChar),
                    .scale = torch::rand({rows, 5}),
                    .columns = kWidth};
-  const Module module = quant::read_weight_codes(capture(model, {ids}), codes);
+  const Module module = quant::read_quantized_weights(capture(model, {ids}), codes);
   const std::string bytes = export_onnx(*module);
   const ReadModel read = read_onnx(bytes);
   const ReadNode layer = dequantizer_of(read, "MatMul", 1);
@@ -211,13 +211,13 @@ TEST(ExportWeights, MinimaMakeFloats) {
   SmallText model;
   model.eval();
   const at::Tensor ids = torch::randint(0, kWords, {4, 3}, torch::kLong);
-  std::map<std::string, quant::WeightCodes> codes;
+  std::map<std::string, quant::StoredQuantizedWeight> codes;
   for (const auto& [name, rows] : {std::pair("table.weight", kWords), {"fc.weight", kOut}})
     codes[name] = {.codes = torch::randint(0, 256, {rows, 3, 8}, torch::kByte),
                    .scale = torch::rand({rows, 3}),
                    .columns = kWidth,
                    .minimum = torch::rand({rows, 3})};
-  const Module module = quant::read_weight_codes(capture(model, {ids}), codes);
+  const Module module = quant::read_quantized_weights(capture(model, {ids}), codes);
   for (const int64_t opset : {17, 21}) {
     const std::string bytes = export_onnx(*module, {.opset = opset});
     const ReadModel read = read_onnx(bytes);

@@ -14,7 +14,7 @@
 #include "ulp/formats/ggml_block.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
-#include "ulp/io/published_weights.h"
+#include "ulp/io/pretrained_weights.h"
 #include "ulp/io/tokenizer/tokenizer.h"
 #include "ulp/lower/lower.h"
 #include "ulp/models/bert.h"
@@ -92,7 +92,7 @@ TEST(Gguf, CodesAreWeightOnlyConstantsOfTheSameBits) {
   for (const auto& [name, size] : {std::pair("q4_0", 32), {"q8_0", 32}, {"q4_k", 32}, {"q6_k", 16}}) {
     const GgufTensor& tensor = *file.find(name);
     ASSERT_TRUE(tensor.codes) << name;
-    const quant::WeightCodes& codes = *tensor.codes;
+    const quant::StoredQuantizedWeight& codes = *tensor.codes;
     EXPECT_EQ(codes.scale.size(1) * size, tensor.values.size(1)) << name;
     EXPECT_TRUE(torch::equal(quant::dequantize_weight(codes), tensor.values)) << name;
     EXPECT_EQ(codes.minimum.has_value(), name == std::string("q4_k"));
@@ -132,7 +132,7 @@ std::shared_ptr<const io::Tokenizer> pairs_of_ab(const nlohmann::json& changes) 
   return std::make_shared<const io::Tokenizer>(io::Tokenizer::from_json(json.dump()));
 }
 
-nlohmann::json keys_of(const std::shared_ptr<const io::Tokenizer>& tokenizer, const GgufWords& words) {
+nlohmann::json keys_of(const std::shared_ptr<const io::Tokenizer>& tokenizer, const GgufVocabulary& words) {
   const TemporaryFolder folder;
   export_gguf(*gguf_gpt2(), folder / "m.gguf", {.heads = 4, .tokenizer = tokenizer, .words = words});
   return nlohmann::json::parse(import_gguf(folder / "m.gguf").metadata);
@@ -140,7 +140,7 @@ nlohmann::json keys_of(const std::shared_ptr<const io::Tokenizer>& tokenizer, co
 
 TEST(Gguf, TokenizersThatGgufCannotSayAreRefused) {
   using nlohmann::json;
-  const auto refusal = [](const json& changes, const GgufWords& words = {}) {
+  const auto refusal = [](const json& changes, const GgufVocabulary& words = {}) {
     return error_of([&] { keys_of(pairs_of_ab(changes), words); });
   };
   EXPECT_SAYS(refusal({{"pre_tokenizer", {{"add_prefix_space", true}}}}), "add_prefix_space false");
@@ -170,7 +170,7 @@ TEST(Gguf, FirstAndLastTokensAreThoseOfTheConfigurationOrTheTemplate) {
   std::ofstream(folder / "special_tokens_map.json")
       << R"({"pad_token": "<pad>", "unk_token": {"content": "<s>"}, "eos_token": "<pad>"})";
   std::ofstream(folder / "chat_template.jinja") << "{{ messages }}";
-  nlohmann::json keys = keys_of(pairs_of_ab({}), read_gguf_words(folder.path()));
+  nlohmann::json keys = keys_of(pairs_of_ab({}), read_gguf_vocabulary(folder.path()));
   EXPECT_EQ(keys.at("general.type"), "model");
   EXPECT_EQ(keys.at("tokenizer.ggml.bos_token_id"), 3);
   EXPECT_EQ(keys.at("tokenizer.ggml.eos_token_id"), 4);
@@ -190,12 +190,12 @@ TEST(Gguf, FirstAndLastTokensAreThoseOfTheConfigurationOrTheTemplate) {
   EXPECT_FALSE(keys.contains("tokenizer.ggml.padding_token_id"));
   std::ofstream(folder / "tokenizer_config.json")
       << R"({"chat_template": [{"name": "default", "template": "d"}, {"name": "tool use", "template": "t"}]})";
-  keys = keys_of(pairs_of_ab({}), read_gguf_words(folder.path()));
+  keys = keys_of(pairs_of_ab({}), read_gguf_vocabulary(folder.path()));
   EXPECT_EQ(keys.at("tokenizer.chat_template"), "d");
   EXPECT_EQ(keys.at("tokenizer.chat_template.tool_use"), "t");
   EXPECT_EQ(keys.at("tokenizer.chat_templates"), nlohmann::json::array({"tool_use"}));
   std::ofstream(folder / "tokenizer_config.json") << "[";
-  EXPECT_SAYS(error_of([&] { read_gguf_words(folder.path()); }), "tokenizer_config.json");
+  EXPECT_SAYS(error_of([&] { read_gguf_vocabulary(folder.path()); }), "tokenizer_config.json");
 }
 
 /// Values, codes in a graph, and an engine that reads the codes: the same numbers.
@@ -208,11 +208,11 @@ TEST(Gguf, Gpt2ReadsTheCodesOfAFile) {
     export_gguf(*gguf_gpt2(), path, {.type = type, .heads = 4});
     const GgufModel file = import_gguf(path);
     const auto model = gguf_gpt2();
-    io::assign_published(*model, gpt2_tensors(file), true, path.string());
+    io::assign_pretrained(*model, gpt2_tensors(file), true, path.string());
     model->eval();
     const auto captured = capture(*model, {tokens});
     graph::PassReport report;
-    const auto coded = quant::read_weight_codes(captured, gpt2_codes(file), &report);
+    const auto coded = quant::read_quantized_weights(captured, gpt2_quantized_weights(file), &report);
     EXPECT_EQ(report.changes.size(), 2U * 4 + 2) << "layers, the words, and the words as the last layer";
     EXPECT_FALSE(coded->named_parameters().contains("h.0.attn.c_attn.weight"));
     EXPECT_TRUE(torch::equal(coded->forward(tokens), captured->forward(tokens)));
@@ -226,12 +226,13 @@ TEST(Gguf, Gpt2ReadsTheCodesOfAFile) {
     void* const outputs[] = {result.mutable_data_ptr()};
     engine.run(2, inputs, outputs);
     EXPECT_TRUE(torch::allclose(result, captured->forward(tokens), 1e-4, 1e-4));
-    auto codes = gpt2_codes(file);
+    auto codes = gpt2_quantized_weights(file);
     codes.emplace("wpe.weight", codes.at("wte.weight"));
-    EXPECT_ERROR(quant::read_weight_codes(captured, codes), "got 'wpe.weight'");
+    EXPECT_ERROR(quant::read_quantized_weights(captured, codes), "got 'wpe.weight'");
     codes.erase("wpe.weight");
     codes.at("wte.weight").columns = 16;
-    EXPECT_ERROR(quant::read_weight_codes(captured, codes), "expected codes of [40, 32] for 'wte.weight'");
+    EXPECT_ERROR(quant::read_quantized_weights(captured, codes),
+                 "expected codes of [40, 32] for 'wte.weight'");
   }
 }
 
@@ -243,7 +244,7 @@ TEST(Gguf, Gpt2ReadsCodesWithMinima) {
   model->eval();
   const at::Tensor tokens = torch::randint(0, 40, {2, 8}, at::kLong);
   const auto captured = capture(*model, {tokens});
-  std::map<std::string, quant::WeightCodes> codes;
+  std::map<std::string, quant::StoredQuantizedWeight> codes;
   for (const auto& item : model->named_parameters()) {
     const std::string& name = item.key();
     const bool turned = name.starts_with("h.") && item.value().dim() == 2;
@@ -258,7 +259,7 @@ TEST(Gguf, Gpt2ReadsCodesWithMinima) {
     const at::Tensor values = quant::dequantize_weight(codes[name]);
     item.value().data().copy_(turned ? values.t() : values);
   }
-  const auto coded = quant::read_weight_codes(captured, codes);
+  const auto coded = quant::read_quantized_weights(captured, codes);
   const at::Tensor right = coded->forward(tokens);
   EXPECT_TRUE(torch::equal(right, model->forward(tokens)));
   const runtime::Plan plan = lower(*coded);
@@ -289,7 +290,7 @@ TEST(Gguf, Gpt2ComesBack) {
     EXPECT_EQ(qkv.type, type == GgufType::f32 ? "F32" : type == GgufType::q8_0 ? "Q8_0" : "Q4_0");
     EXPECT_EQ(file.find("position_embd.weight")->type, "F32");
     for (at::Tensor& parameter : other->parameters()) parameter.data().zero_();
-    EXPECT_TRUE(io::assign_published(*other, gpt2_tensors(file), true, path.string()).differences.ok());
+    EXPECT_TRUE(io::assign_pretrained(*other, gpt2_tensors(file), true, path.string()).differences.ok());
     other->eval();
     const at::Tensor again = other->forward(tokens);
     EXPECT_EQ(torch::equal(again, right), type == GgufType::f32);

@@ -7,7 +7,7 @@
 
 #include "error_of.h"
 #include "onnx_case.h"
-#include "ulp/lower/pieces.h"
+#include "ulp/lower/partitioned_model.h"
 
 namespace ulp::test {
 
@@ -233,7 +233,7 @@ TEST(ImportNumbers, ExtremesOfNothingRunInPieces) {
     OnnxCase file;
     file.input("x", {2, 0, 3}).node(op, {"x"}, {"y"}, {{"axes", std::vector<int64_t>{1}}});
     const auto module = file.output("y").import(13);
-    const std::vector<at::Tensor> results = lower_in_pieces(*module).run({torch::zeros({2, 0, 3})});
+    const std::vector<at::Tensor> results = lower_partitioned(*module).run({torch::zeros({2, 0, 3})});
     EXPECT_TRUE(torch::equal(results.at(0), torch::full({2, 1, 3}, right))) << op;
   }
 }

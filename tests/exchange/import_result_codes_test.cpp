@@ -4,7 +4,7 @@
 
 #include "error_of.h"
 #include "onnx_case.h"
-#include "ulp/lower/pieces.h"
+#include "ulp/lower/partitioned_model.h"
 
 namespace ulp::test {
 
@@ -15,7 +15,7 @@ std::vector<at::Tensor> expect_same_in_pieces(const OnnxCase& file, const at::Te
   const torch::NoGradGuard no_grad;
   const auto module = file.import(opset);
   std::vector<at::Tensor> graph = module->forward_all({x});
-  const std::vector<at::Tensor> pieces = lower_in_pieces(*module).run({x});
+  const std::vector<at::Tensor> pieces = lower_partitioned(*module).run({x});
   EXPECT_EQ(pieces.size(), graph.size());
   for (size_t i = 0; i < std::min(graph.size(), pieces.size()); ++i) {
     EXPECT_EQ(pieces[i].scalar_type(), graph[i].scalar_type()) << "result " << i;
@@ -83,7 +83,7 @@ TEST(ImportResultCodes, ScalesAlongTheLastDimensionOfSequences) {
   const at::Tensor x = torch::randn({2, 2, 4});
   const torch::NoGradGuard no_grad;
   const auto module = file.import();
-  EXPECT_LE(share_off(lower_in_pieces(*module).run({x}).at(0), module->forward_all({x}).at(0)), 1e-6);
+  EXPECT_LE(share_off(lower_partitioned(*module).run({x}).at(0), module->forward_all({x}).at(0)), 1e-6);
 }
 
 }  // namespace ulp::test

@@ -7,7 +7,7 @@
 
 #include "error_of.h"
 #include "onnx_case.h"
-#include "ulp/lower/pieces.h"
+#include "ulp/lower/partitioned_model.h"
 
 namespace ulp::test {
 
@@ -140,7 +140,7 @@ TEST(ImportBits, BitsOfAnotherTypeAreNoReshapeOfTheEngine) {
   const auto module = file.import(26);
   const at::Tensor right = x.view(torch::kInt);
   EXPECT_TRUE(torch::equal(module->forward(x), right));
-  EXPECT_TRUE(torch::equal(lower_in_pieces(*module).run({x}).at(0), right));
+  EXPECT_TRUE(torch::equal(lower_partitioned(*module).run({x}).at(0), right));
   EXPECT_ERROR(result_of("BitCast", {x}, {{"to", 7}}), "expected a type of 4 bytes, got one of 8");
 }
 
@@ -215,7 +215,7 @@ TEST(ImportCasts, CodesOf16BitsAndFloatsOf8) {
     file.input("x", {-1, 4}).tensor("s", torch::tensor(0.25F)).coded("z", type, {}, zero);
     file.node("QuantizeLinear", {"x", "s", "z"}, {"q"}).node("DequantizeLinear", {"q", "s", "z"}, {"y"});
     const auto module = file.output("y").import(23, {.qdq = form});
-    EXPECT_TRUE(torch::equal(lower_in_pieces(*module).run({x}).at(0), module->forward(x)));
+    EXPECT_TRUE(torch::equal(lower_partitioned(*module).run({x}).at(0), module->forward(x)));
     return module->forward(x);
   };
   // Results of ONNX Runtime 1.31.1.
@@ -268,7 +268,7 @@ TEST(ImportCasts, CodesThatNoEngineMakesComeFromLibTorch) {
   const at::Tensor right = torch::tensor({-3, 0, 5, 7, -2, 0, 2, 7, -1, 0, 1, 7}, torch::kChar).view({3, 4});
   const auto module = file.import(23);
   EXPECT_TRUE(torch::equal(module->forward(x), right));
-  EXPECT_TRUE(torch::equal(lower_in_pieces(*module).run({x}).at(0), right));
+  EXPECT_TRUE(torch::equal(lower_partitioned(*module).run({x}).at(0), right));
 }
 
 TEST(ImportSignal, FourierTransforms) {

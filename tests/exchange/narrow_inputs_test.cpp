@@ -48,7 +48,7 @@ void expect_numbers_of(const NarrowBodies& bodies, const at::Tensor& x) {
   }
 }
 
-TEST(NarrowInputs, Bytes) {
+TEST(ImportanceInputs, Bytes) {
   torch::manual_seed(4);
   const at::Tensor images = torch::randint(256, {2, 3, 4, 5}, torch::kByte);
   expect_numbers_of({{"scaled", [](const at::Tensor& x) { return x.to(at::kFloat) / 255.0; }},
@@ -76,7 +76,7 @@ TEST(NarrowInputs, Bytes) {
                     x);
 }
 
-TEST(NarrowInputs, TruthValues) {
+TEST(ImportanceInputs, TruthValues) {
   torch::manual_seed(5);
   const at::Tensor x = torch::rand({3, 7}) > 0.4, numbers = torch::randn({7});
   const at::Tensor places = torch::tensor({6, 0, 3});
@@ -99,7 +99,7 @@ TEST(NarrowInputs, TruthValues) {
 }
 
 /// A cast of numbers that a byte has not.
-TEST(NarrowInputs, CastsToBytesWrapAround) {
+TEST(ImportanceInputs, CastsToBytesWrapAround) {
   const at::Tensor x = torch::tensor({-300, -256, -1, 0, 5, 255, 256, 1000, 70000}, at::kInt).view({1, 9});
   expect_numbers_of({{"uint8", [](const at::Tensor& v) { return v.to(at::kByte).to(at::kFloat); }}}, x);
   const torch::NoGradGuard no_grad;

@@ -15,7 +15,7 @@
 #include "error_of.h"
 #include "ulp/exchange/import_onnx.h"
 #include "ulp/graph/graph_module.h"
-#include "ulp/lower/pieces.h"
+#include "ulp/lower/partitioned_model.h"
 
 namespace ulp::test {
 
@@ -85,7 +85,7 @@ TEST(NodeTests, AreRightInGraphsAndEngines) {
     const auto graph = module->forward_all(inputs);
     std::vector<at::Tensor> pieces;
     try {
-      pieces = lower_in_pieces(*module).run(inputs);
+      pieces = lower_partitioned(*module).run(inputs);
     } catch (const Error& error) {  // an engine's integers are those of f32
       EXPECT_SAYS(error.what(), "which f32 holds") << name;
       stopped.insert(name);

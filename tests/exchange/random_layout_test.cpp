@@ -20,7 +20,7 @@
 #include "ulp/exchange/import_pt2.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
-#include "ulp/lower/pieces.h"
+#include "ulp/lower/partitioned_model.h"
 #include "ulp/runtime/engine/engine.h"
 
 namespace ulp::test {
@@ -185,7 +185,7 @@ void check_part(const BatchPart& part, const LayoutModule& module, PartCounts& c
                 }),
                 pt2 = read_back(
                     [&] { return exchange::import_pt2(exchange::export_pt2(*module), "model.pt2"); });
-  PiecewiseModel pieces = lower_in_pieces(*module);
+  PartitionedModel pieces = lower_partitioned(*module);
   for (const int64_t batch : {1, 3, 7}) {
     const at::Tensor x = torch::randn({batch, 3, 2}), right = part.of(x);
     const std::string words = part.words() + " of " + std::to_string(batch) + " ";
@@ -276,7 +276,7 @@ TEST(RandomLayout, RoundsToAnyDecimals) {
       return MilRun(read_coreml(folder / "m.mlpackage")).run(x);
     });
     expect_or_refused(pieces, words + "pieces", right, 0,
-                      [&] { return lower_in_pieces(*module).run({x}).at(0); });
+                      [&] { return lower_partitioned(*module).run({x}).at(0); });
   }
   EXPECT_GT(onnx, 8);
   EXPECT_GT(tflite, 8);

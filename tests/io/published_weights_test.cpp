@@ -1,11 +1,10 @@
 // Published names: prefixes, older conventions, tied and turned matrices, shards, and what is refused.
-#include "ulp/io/published_weights.h"
-
 #include <torch/torch.h>
 
 #include <nlohmann/json.hpp>
 
 #include "temp_folder.h"
+#include "ulp/io/pretrained_weights.h"
 #include "ulp/models/bert.h"
 #include "ulp/models/decoder.h"
 #include "ulp/models/distilbert.h"
@@ -82,7 +81,7 @@ TEST_F(Published, BertWithOldLayerNormsAndWithoutPrefix) {
   file.emplace_back("fit_dense.weight", torch::ones({8, 8}));
   file.emplace_back("fit_denses.0.bias", torch::ones({8}));
   save_tensors(at("bert.safetensors"), file);
-  const PublishedReport report = load_published(at("bert.safetensors"), *model);
+  const PretrainedReport report = load_pretrained(at("bert.safetensors"), *model);
   EXPECT_EQ(report.ignored,
             (std::vector<std::string>{"embeddings.position_ids", "fit_dense.weight", "fit_denses.0.bias"}));
   EXPECT_TRUE(report.differences.ok()) << report.text();
@@ -103,9 +102,9 @@ TEST_F(Published, ANewClassifierOnPublishedLayersIsReported) {
   save_tensors(at("bert.safetensors"), file);
   const at::Tensor before = named_state(*model)[0].second.clone();
   expect_file_error("missing: classifier.weight, classifier.bias; unexpected: cls.predictions.bias",
-                    [&] { load_published(at("bert.safetensors"), *model); });
+                    [&] { load_pretrained(at("bert.safetensors"), *model); });
   EXPECT_TRUE(torch::equal(named_state(*model)[0].second, before)) << "a refused file changed the model";
-  const PublishedReport report = load_published(at("bert.safetensors"), *model, /*strict=*/false);
+  const PretrainedReport report = load_pretrained(at("bert.safetensors"), *model, /*strict=*/false);
   EXPECT_EQ(report.differences.missing, (std::vector<std::string>{"classifier.weight", "classifier.bias"}));
   EXPECT_EQ(report.differences.unexpected, std::vector<std::string>{"cls.predictions.bias"});
   ASSERT_EQ(report.differences.mismatched.size(), 1U);
@@ -123,7 +122,7 @@ TEST_F(Published, DistilBertWithEitherSpelling) {
                    const std::string bare = without("distilbert.", name);
                    return bare == name ? name : prefix + bare;
                  }));
-    EXPECT_TRUE(load_published(at("distilbert.safetensors"), *model).differences.ok());
+    EXPECT_TRUE(load_pretrained(at("distilbert.safetensors"), *model).differences.ok());
     expect_state(*model, state);
   }
 }
@@ -138,13 +137,13 @@ TEST_F(Published, Gpt2WithPrefixMasksAndTiedHead) {
     file.emplace_back(of + "transformer.h.0.attn.bias", torch::ones({1, 1, 8, 8}));
     file.emplace_back(of + "transformer.h.0.attn.masked_bias", torch::tensor(-1e4));
     save_tensors(at("gpt2.safetensors"), file);
-    const PublishedReport report = load_published(at("gpt2.safetensors"), *model);
+    const PretrainedReport report = load_pretrained(at("gpt2.safetensors"), *model);
     EXPECT_EQ(report.ignored.size(), 3U);
     expect_state(*model, state);
     file[file.size() - 3].second[0][0] = 100;  // a head of its own
     save_tensors(at("untied.safetensors"), file);
     expect_file_error("unexpected: " + of + "lm_head.weight",
-                      [&] { load_published(at("untied.safetensors"), *model); });
+                      [&] { load_pretrained(at("untied.safetensors"), *model); });
   }
 }
 
@@ -155,21 +154,21 @@ TEST_F(Published, DecodersWithAndWithoutPrefixAndHead) {
                file = renamed(state, [](const std::string&name) { return without("model.", name); });
   file.emplace_back("layers.0.self_attn.rotary_emb.inv_freq", torch::ones({2}));
   save_tensors(at("base.safetensors"), file, {});
-  EXPECT_EQ(load_published(at("base.safetensors"), *tied).ignored.size(), 1U);
+  EXPECT_EQ(load_pretrained(at("base.safetensors"), *tied).ignored.size(), 1U);
   expect_state(*tied, state);
-  expect_file_error("missing: lm_head.weight", [&] { load_published(at("base.safetensors"), *apart); });
+  expect_file_error("missing: lm_head.weight", [&] { load_pretrained(at("base.safetensors"), *apart); });
   // A head that repeats the table, and one of its own.
   file.emplace_back("lm_head.weight", file.front().second.clone());
   save_tensors(at("copy.safetensors"), file, {});
-  EXPECT_EQ(load_published(at("copy.safetensors"), *tied).ignored.size(), 2U);
-  EXPECT_TRUE(load_published(at("copy.safetensors"), *apart).differences.ok());
+  EXPECT_EQ(load_pretrained(at("copy.safetensors"), *tied).ignored.size(), 2U);
+  EXPECT_TRUE(load_pretrained(at("copy.safetensors"), *apart).differences.ok());
   file.back().second = torch::randn({20, 8});
   save_tensors(at("own.safetensors"), file, {});
-  expect_file_error("unexpected: lm_head.weight", [&] { load_published(at("own.safetensors"), *tied); });
+  expect_file_error("unexpected: lm_head.weight", [&] { load_pretrained(at("own.safetensors"), *tied); });
   // Files in bf16 keep their values.
   for (auto& [name, tensor] : state) tensor = tensor.to(torch::kBFloat16);
   save_tensors(at("half.safetensors"), state, {});
-  EXPECT_TRUE(load_published(at("half.safetensors"), *tied).differences.ok());
+  EXPECT_TRUE(load_pretrained(at("half.safetensors"), *tied).differences.ok());
   for (auto& [name, tensor] : state) tensor = tensor.to(torch::kFloat);
   expect_state(*tied, state);
 }
@@ -182,7 +181,7 @@ TEST_F(Published, Gpt2WhoseMatricesAreThoseOfLinearLayers) {
   for (auto& [name, tensor] : file)
     if (name.find(".c_") != std::string::npos && tensor.dim() == 2) tensor = tensor.t().contiguous();
   save_tensors(at("linear.safetensors"), file);
-  EXPECT_TRUE(load_published(at("linear.safetensors"), *model).transposed);
+  EXPECT_TRUE(load_pretrained(at("linear.safetensors"), *model).transposed);
   expect_state(*model, state);  // the square ones, too
 }
 
@@ -193,7 +192,7 @@ TEST_F(Published, CountersOfBatchNormsMayBeMissing) {
   for (const auto& [name, tensor] : named_state(*model))
     if (!name.ends_with("num_batches_tracked")) file.emplace_back(name, torch::randn(tensor.sizes()));
   save_tensors(at("resnet.safetensors"), file);
-  EXPECT_TRUE(load_published(at("resnet.safetensors"), *model).differences.ok());
+  EXPECT_TRUE(load_pretrained(at("resnet.safetensors"), *model).differences.ok());
   EXPECT_TRUE(torch::equal(named_state(*model)[0].second, file[0].second));
 }
 
@@ -208,11 +207,11 @@ TEST_F(Published, ShardsStandInTheFolderOfTheirIndex) {
   for (size_t i = 0; i < state.size(); ++i)
     index["weight_map"][state[i].first] = i < state.size() / 2 ? "a.safetensors" : "b.safetensors";
   write("model.safetensors.index.json", index.dump());
-  EXPECT_TRUE(load_published(folder_, *model).differences.ok());
+  EXPECT_TRUE(load_pretrained(folder_, *model).differences.ok());
   expect_state(*model, state);
   const auto refuse = [&](const std::string& what, const nlohmann::json& changed) {
     write("model.safetensors.index.json", changed.dump());
-    expect_file_error(what, [&] { load_published_tensors(at("model.safetensors.index.json")); });
+    expect_file_error(what, [&] { load_pretrained_tensors(at("model.safetensors.index.json")); });
   };
   for (const char* const path :
        {"../a.safetensors", "/etc/passwd", "..", "", "x/a.safetensors", "x\\a.safetensors"})
@@ -230,7 +229,7 @@ TEST_F(Published, TwoNamesOfOneTensorAreRefused) {
   file.emplace_back("transformer.wte.weight", torch::zeros({20, 8}));
   save_tensors(at("twice.safetensors"), file);
   expect_file_error("'wte.weight' and 'transformer.wte.weight'",
-                    [&] { load_published(at("twice.safetensors"), *model); });
+                    [&] { load_pretrained(at("twice.safetensors"), *model); });
 }
 
 TEST_F(Published, PickledWeightsAreRefusedWithTheWayToConvertThem) {
@@ -238,20 +237,20 @@ TEST_F(Published, PickledWeightsAreRefusedWithTheWayToConvertThem) {
   for (const std::string& start : {std::string("PK\x03\x04rest"), std::string("\x80\x02}q\x00", 5)}) {
     write("pytorch_model.bin", start);
     expect_file_error("safetensors.torch.save_file",
-                      [&] { load_published(at("pytorch_model.bin"), *model); });
-    expect_file_error("safetensors.torch.save_file", [&] { load_published(folder_, *model); });
+                      [&] { load_pretrained(at("pytorch_model.bin"), *model); });
+    expect_file_error("safetensors.torch.save_file", [&] { load_pretrained(folder_, *model); });
   }
-  expect_file_error("expected a file", [&] { load_published(at("nowhere"), *model); });
+  expect_file_error("expected a file", [&] { load_pretrained(at("nowhere"), *model); });
   std::filesystem::remove(at("pytorch_model.bin"));
-  expect_file_error("got neither", [&] { load_published(folder_, *model); });
+  expect_file_error("got neither", [&] { load_pretrained(folder_, *model); });
 }
 
 TEST_F(Published, WhatIsWrittenIsReadAgain) {
   torch::manual_seed(8);
   const auto model = small_gpt2(), other = small_gpt2();
-  save_published(at("out.safetensors"), *model);
+  save_pretrained(at("out.safetensors"), *model);
   EXPECT_EQ(load_metadata(at("out.safetensors")).at("format"), "pt");
-  EXPECT_TRUE(load_published(at("out.safetensors"), *other).differences.ok());
+  EXPECT_TRUE(load_pretrained(at("out.safetensors"), *other).differences.ok());
   expect_state(*other, named_state(*model));
 }
 

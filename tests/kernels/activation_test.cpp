@@ -56,7 +56,7 @@ TEST_P(ActivationTest, OfFloatsIsTheClampOrTheSameCurveEverywhere) {
   SCOPED_TRACE(test::repeat_command());
   const std::vector<float> y = activated(x_);
   std::vector<float> expected = x_;
-  if (is_curve(activation())) {
+  if (is_smooth_activation(activation())) {
     activate(DataType::f32, activation(), x_.data(), expected.data(), kRows * kIn, {}, Isa::portable,
              kSerial);
   } else {
@@ -74,7 +74,7 @@ TEST_P(ActivationTest, OfCodesClampsOrIsRefused) {
     const auto run = [&] {
       activate(DataType::u8, activation(), x.data(), y.data(), 1000, q, isa(), kSerial);
     };
-    if (is_curve(activation())) {
+    if (is_smooth_activation(activation())) {
       EXPECT_THROW(run(), Error);
       continue;
     }
@@ -89,7 +89,7 @@ TEST_P(ActivationTest, AfterASumClampsOrIsRefused) {
   const auto run = [&] {
     add(DataType::f32, activation(), x_.data(), x_.data(), y.data(), kRows * kIn, {}, {}, {}, isa(), kSerial);
   };
-  if (is_curve(activation())) {
+  if (is_smooth_activation(activation())) {
     EXPECT_THROW(run(), Error);
     return;
   }
@@ -171,7 +171,7 @@ TEST_P(ActivationTest, OfAnInt8LayerClampsItsCodesOrRoundsItsCurve) {
     return y;
   };
   const std::vector<uint8_t> y = run(activation(), DataType::u8, uint8_t{});
-  if (is_curve(activation())) {
+  if (is_smooth_activation(activation())) {
     const std::vector<float> numbers = activated(run(Activation::none, DataType::f32, float{}));
     std::vector<uint8_t> codes(numbers.size());
     quantize(numbers.data(), codes.data(), kRows * kOut, q, isa(), kSerial);

@@ -139,7 +139,7 @@ TEST(Attention, OfOtherTypesIsThatOfTheirNumbersRounded) {
         shape.query = shape.key = shape.value = input;
         shape.output = output;
         run(queries.data(), keys.data(), values.data(), to.data());
-        if (attention_in_bf16(shape, isa) || attention_in_codes(shape)) continue;  // the next tests
+        if (attention_in_bf16(shape, isa) || attention_in_int8(shape)) continue;  // the next tests
         EXPECT_EQ(to.bytes(), TypedBuffer(output, made).bytes())
             << to_string(isa) << " " << to_string(input.type) << " to " << to_string(output.type) << "; "
             << repeat_command();
@@ -312,7 +312,7 @@ TEST(Attention, OfCodesOverflowsNowhere) {
   for (const int64_t depth : {32768, 32769}) {  // the second is computed in f32
     AttentionShape shape{.heads = 1, .depth = depth, .queries = 1, .keys = 2, .scale = 1};
     shape.query = shape.key = shape.value = {DataType::u8, {1.0F, 0}};
-    ASSERT_EQ(attention_in_codes(shape), depth == 32768);
+    ASSERT_EQ(attention_in_int8(shape), depth == 32768);
     const std::vector<uint8_t> q(static_cast<size_t>(depth), 255);
     std::vector<uint8_t> k(static_cast<size_t>(2 * depth), 0), v(static_cast<size_t>(2 * depth), 3);
     std::fill(k.begin() + depth, k.end(), uint8_t{255});

@@ -144,7 +144,7 @@ struct BinaryData {
 
  private:
   static void apply(Activation activation, std::vector<float>& values) {
-    if (is_curve(activation)) {
+    if (is_smooth_activation(activation)) {
       activate(DataType::f32, activation, values.data(), values.data(), static_cast<int64_t>(values.size()),
                {}, Isa::portable, SerialParallel());
       return;

@@ -113,7 +113,7 @@ TEST(Gather, BadIdsReadRowZeroAndTheFirstIsReported) {
     Guarded<float> y(kCount * 3);
     FirstBadId bad;
     Gather(from, {{kCount, 0, 1}, {3, 1, 0}}).run(x.data(), ids.data(), y.data(), 1, ThreadParallel(3), bad);
-    EXPECT_EQ(bad.place(), 12345);
+    EXPECT_EQ(bad.element(), 12345);
     EXPECT_TRUE(y.intact());
     EXPECT_EQ(y.values()[12345 * 3 + 1], x[1]);
     EXPECT_EQ(y.values()[12346 * 3 + 1], x[7 * 3 + 1]);
@@ -231,7 +231,7 @@ TEST(Scatter, BadIdsWriteNothingAndTheFirstIsReported) {
   Guarded<float> y(kItems * kRows);
   FirstBadId bad;
   scatter.run(x.data(), ids.data(), nullptr, 5, y.data(), kItems, ThreadParallel(3), bad);
-  EXPECT_EQ(bad.place(), 20 * kCount + 5);
+  EXPECT_EQ(bad.element(), 20 * kCount + 5);
   EXPECT_TRUE(y.intact());
   const std::vector<float> written = y.values();
   for (size_t i = 0; i < written.size(); ++i) ASSERT_EQ(written[i], i % kRows == 7 ? 5 : 3) << i;

@@ -120,7 +120,7 @@ std::vector<float> run(const Reduce& reduce, const void* x, size_t results) {
 
 TEST(Reduce, EveryKindIsWithinRoundingOfFloat64AndTheSameEverywhere) {
   SCOPED_TRACE(repeat_command());
-  for (const auto& [kind, text, help] : Words<ReduceKind>::list) {
+  for (const auto& [kind, text, help] : EnumNames<ReduceKind>::list) {
     for (const std::vector<ReduceDimension>& shape : kReduceShapes) {
       const bool place = kind == argmax || kind == argmin;
       if (place && std::ranges::count(shape, true, &ReduceDimension::reduced) != 1) continue;
@@ -192,7 +192,7 @@ TEST(Reduce, NaNAndInfinity) {
                  static_cast<size_t>(kReduceBatch * (rows ? 1 : 2)))[0];
     };
     for (const ReduceKind kind : {max, min, norm_inf, ReduceKind::sum, logsumexp}) {
-      EXPECT_TRUE(std::isnan(result(kind, nan))) << word_of(kind);
+      EXPECT_TRUE(std::isnan(result(kind, nan))) << enum_name(kind);
     }
     EXPECT_EQ(result(argmax, nan), 7);
     EXPECT_EQ(result(argmin, nan), 7);

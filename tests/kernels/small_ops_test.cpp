@@ -331,7 +331,7 @@ TEST_P(SmallOps, AvgPoolOfCodesRoundsAwayFromCodeZeroAsLiteRT) {
   for (size_t i = 0; i < sums.size(); ++i) x[i] = static_cast<uint8_t>(128 + sums[i]);
   const PoolShape all{2, 2, 8, 2, 2, 2, 2};
   for (const int32_t zero_point : {0, 128, 131, 255}) {
-    avg_pool_codes(all, true, 1, x.data(), y.data(), zero_point, GetParam(), kSerial);
+    avg_pool_u8(all, true, 1, x.data(), y.data(), zero_point, GetParam(), kSerial);
     for (size_t i = 0; i < sums.size(); ++i) EXPECT_EQ(y[i] - 128, means[i]) << sums[i] << ' ' << zero_point;
   }
   std::vector<PoolCase> cases = pool_cases();
@@ -353,8 +353,8 @@ TEST_P(SmallOps, AvgPoolOfCodesRoundsAwayFromCodeZeroAsLiteRT) {
           ++count[static_cast<size_t>(o)];
         });
         test::Guarded<uint8_t> made(out);
-        avg_pool_codes(s, include_pad, p.batch, codes.data(), made.data(), zero_point, GetParam(),
-                       test::ThreadParallel(2));
+        avg_pool_u8(s, include_pad, p.batch, codes.data(), made.data(), zero_point, GetParam(),
+                    test::ThreadParallel(2));
         EXPECT_TRUE(made.intact());
         for (size_t i = 0; i < sum.size(); ++i)
           ASSERT_EQ(made.data()[i] - 128, litert_mean(sum[i], count[i])) << sum[i] << " of " << count[i];

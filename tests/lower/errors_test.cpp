@@ -8,7 +8,7 @@
 #include "ulp/base/error.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
-#include "ulp/lower/pieces.h"
+#include "ulp/lower/partitioned_model.h"
 
 namespace ulp::test {
 namespace {
@@ -30,7 +30,7 @@ std::string lowering_error(const std::function<at::Tensor(const at::Tensor&)>& b
 
 TEST(LowerErrors, NamesOpNodeAndWhatIsSupported) {
   expect_words(lowering_error([](const at::Tensor& x) { return torch::erfinv(x); }, torch::randn({2, 5})),
-               {"[lower.lower]", "aten::erfinv", "1 node", "lower_in_pieces"});
+               {"[lower.lower]", "aten::erfinv", "1 node", "lower_partitioned"});
 }
 
 TEST(LowerErrors, NamesEveryNodeOnce) {
@@ -126,7 +126,7 @@ TEST(LowerErrors, Float64IsRefusedWithWhatThereIs) {
     expect_words(lowering_error(body, torch::randn({2, 5})),
                  {"float64", "f32 and bf16", ".to(torch::kFloat)"});
     const auto module = captured_body(body, torch::randn({2, 5}));
-    PiecewiseModel pieces = lower_in_pieces(*module);
+    PartitionedModel pieces = lower_partitioned(*module);
     const Tensor x = torch::randn({3, 5}), expected = module->forward(x), got = pieces.run({x}).at(0);
     EXPECT_EQ(got.scalar_type(), expected.scalar_type());
     EXPECT_TRUE(got.equal(expected));
@@ -143,7 +143,7 @@ TEST(LowerErrors, IntegersThatF32DoesNotHold) {
   for (const Body& body : bodies) {
     expect_words(lowering_error(body, torch::ones({2, 3}, torch::kLong)), {"at most 2^24"});
     const auto module = captured_body(body, torch::ones({2, 3}, torch::kLong));
-    PiecewiseModel pieces = lower_in_pieces(*module);
+    PartitionedModel pieces = lower_partitioned(*module);
     const Tensor ids = torch::tensor({{100000001, 5, 7}}, torch::kLong);
     EXPECT_TRUE(pieces.run({ids}).at(0).equal(module->forward(ids)));
   }

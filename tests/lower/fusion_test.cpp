@@ -24,7 +24,7 @@ std::string ops(const runtime::Plan& plan) {
     if (step.constants.contains("weight") && step.inputs.size() == 2) text += "+add";
     if (step.op == runtime::Op::relu) continue;
     const runtime::Activation activation = activation_of(step);
-    if (activation != runtime::Activation::none && !is_curve(activation)) {
+    if (activation != runtime::Activation::none && !is_smooth_activation(activation)) {
       text += std::string("+") + to_string(activation);
     }
   }

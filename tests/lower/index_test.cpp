@@ -7,7 +7,7 @@
 #include "support.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
-#include "ulp/lower/pieces.h"
+#include "ulp/lower/partitioned_model.h"
 #include "ulp/quant/quantize.h"
 
 namespace ulp::test {
@@ -545,7 +545,7 @@ TEST(IndexOps, AHashOfIdsIsRefusedAndRunsInPieces) {
   };
   const auto module = captured(net, torch::randint(0, 50, {2, 4}));
   EXPECT_NE(error_of([&] { lower(*module); }).find("below 2^24"), std::string::npos);
-  PiecewiseModel pieces = lower_in_pieces(*module);
+  PartitionedModel pieces = lower_partitioned(*module);
   const at::Tensor ids = torch::randint(0, 50, {5, 4});
   EXPECT_TRUE(pieces.run({ids}).at(0).equal(module->forward(ids)));
 }

@@ -7,7 +7,7 @@
 #include "support.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
-#include "ulp/lower/pieces.h"
+#include "ulp/lower/partitioned_model.h"
 
 namespace ulp::test {
 namespace {
@@ -440,7 +440,7 @@ TEST(InputTypes, SumsAndAveragesInBytesAreLeftToLibTorch) {
     SCOPED_TRACE(name);
     const auto graph = captured_body(body, bytes({2, 3, 4, 4}));
     EXPECT_SAYS(error_of([&] { lower(*graph); }), "expected floats");
-    PiecewiseModel pieces = lower_in_pieces(*graph);
+    PartitionedModel pieces = lower_partitioned(*graph);
     const at::Tensor x = bytes({3, 3, 4, 4});
     EXPECT_TRUE(torch::equal(pieces.run({x})[0], graph->forward(x)));
   }
@@ -475,7 +475,7 @@ TEST(InputTypes, PiecesTakeThemToo) {
         return torch::nan_to_num(open.to(torch::kDouble).cumprod(1)).to(torch::kFloat).masked_fill(x[1], 1);
       },
       {torch::randn({2, 6}), flags({2, 6})});
-  PiecewiseModel pieces = lower_in_pieces(*graph);
+  PartitionedModel pieces = lower_partitioned(*graph);
   const at::Tensor x = torch::randn({4, 6}), mask = flags({4, 6});
   EXPECT_LE(relative_error(pieces.run({x, mask})[0], graph->forward_all({x, mask})[0]), 1e-6);
 }

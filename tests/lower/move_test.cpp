@@ -9,7 +9,7 @@
 #include "support.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
-#include "ulp/lower/pieces.h"
+#include "ulp/lower/partitioned_model.h"
 #include "ulp/quant/quantize.h"
 
 namespace ulp::test {
@@ -496,7 +496,7 @@ TEST(Move, PartsOfTheBatchAreRefusedByNameWhateverTheExamplesBatchIs) {
           continue;  // fewer rows than are read
         }
         EXPECT_SAYS(expect_refused([&] { lower(*module); }, op), "batch");
-        PiecewiseModel pieces = lower_in_pieces(*module);
+        PartitionedModel pieces = lower_partitioned(*module);
         for (const int64_t rows : {1, 2, 7, 12}) {
           const Tensor x = torch::randn({rows, 5, 4});
           if (op == std::string("aten::narrow") && rows < n) continue;

@@ -1,21 +1,20 @@
 // Models whose ops the engine has in part: engines for what it has, LibTorch for the rest.
-#include "ulp/lower/pieces.h"
-
 #include <gtest/gtest.h>
 
 #include <limits>
 
 #include "error_of.h"
 #include "support.h"
+#include "ulp/lower/partitioned_model.h"
 #include "ulp/quant/quantize.h"
 
 namespace ulp::test {
 namespace {
 
 /// "engine 2, LibTorch 1": the pieces with the number of their nodes.
-std::string summary(const PiecewiseModel& model) {
+std::string summary(const PartitionedModel& model) {
   std::string text;
-  for (const PieceInfo& piece : model.pieces())
+  for (const PartitionInfo& piece : model.partitions())
     text += (text.empty() ? "" : ", ") + std::string(piece.engine ? "engine" : "LibTorch");
   return text;
 }
@@ -35,7 +34,7 @@ struct Around : torch::nn::Module {
   }
 };
 
-void expect_close(graph::GraphModule& module, PiecewiseModel& pieces, const std::vector<int64_t>& item,
+void expect_close(graph::GraphModule& module, PartitionedModel& pieces, const std::vector<int64_t>& item,
                   double limit) {
   const torch::NoGradGuard no_grad;
   for (const int64_t batch : {1, 2, 5}) {
@@ -65,14 +64,14 @@ TEST(Pieces, FreeDimensionsHaveTheExamplesSizesOrTheirLargest) {
   };
   auto net = std::make_shared<Odd>();
   const auto module = capture(net, std::vector{torch::randn({2, 3, 9})}, {.free = {{0, 2, "length", 12, 2}}});
-  EXPECT_SAYS(error_of([&] { lower_in_pieces(*module); }), "length");
-  PiecewiseModel at_seven = lower_in_pieces(module, {torch::randn({1, 3, 7})});
+  EXPECT_SAYS(error_of([&] { lower_partitioned(*module); }), "length");
+  PartitionedModel at_seven = lower_partitioned(module, {torch::randn({1, 3, 7})});
   expect_close(*module, at_seven, {3, 7}, 1e-6);
   EXPECT_SAYS(error_of([&] { at_seven.run({torch::randn({1, 3, 8})}); }), "7");
-  PiecewiseModel at_most = lower_in_pieces(module, {});
+  PartitionedModel at_most = lower_partitioned(module, {});
   expect_close(*module, at_most, {3, 12}, 1e-6);
-  EXPECT_SAYS(error_of([&] { lower_in_pieces(module, {torch::randn({1, 3, 13})}); }), "length");
-  EXPECT_SAYS(error_of([&] { lower_in_pieces(module, {torch::randn({1, 3})}); }), "length");
+  EXPECT_SAYS(error_of([&] { lower_partitioned(module, {torch::randn({1, 3, 13})}); }), "length");
+  EXPECT_SAYS(error_of([&] { lower_partitioned(module, {torch::randn({1, 3})}); }), "length");
   EXPECT_EQ(std::as_const(*module).graph().free.size(), 1U);  // the model itself stays free
 }
 
@@ -80,9 +79,9 @@ TEST(Pieces, LibTorchRunsWhatTheEngineDoesNotHave) {
   torch::manual_seed(1);
   auto module = captured(std::make_shared<Around>(), torch::randn({2, 3, 9, 9}));
   EXPECT_THROW(lower(*module), Error);
-  PiecewiseModel pieces = lower_in_pieces(*module);
+  PartitionedModel pieces = lower_partitioned(*module);
   EXPECT_EQ(summary(pieces), "engine, LibTorch, engine");
-  const std::vector<PieceInfo> all = pieces.pieces();
+  const std::vector<PartitionInfo> all = pieces.partitions();
   ASSERT_EQ(all[1].why.size(), 1U);
   EXPECT_NE(all[1].why[0].find("aten::lgamma"), std::string::npos) << all[1].why[0];
   EXPECT_EQ(all[0].inputs.size(), 1U);
@@ -100,19 +99,19 @@ TEST(Pieces, CodesStayWhereTheyAre) {
   for (int i = 0; i < 4; ++i) prepared->forward(torch::randn({8, 3, 9, 9}));
   auto int8 = quant::convert(prepared);
   int8->eval();
-  PiecewiseModel pieces = lower_in_pieces(*int8);
+  PartitionedModel pieces = lower_partitioned(*int8);
   EXPECT_EQ(summary(pieces), "engine, LibTorch, engine");
   expect_close(*int8, pieces, {3, 9, 9}, 0.02);
 }
 
 TEST(Pieces, OnePieceWhereAllOrNothingIsKnown) {
   auto known = captured_body([](const at::Tensor& x) { return torch::relu(x) * 2; }, torch::randn({2, 7}));
-  PiecewiseModel engine = lower_in_pieces(*known);
+  PartitionedModel engine = lower_partitioned(*known);
   EXPECT_EQ(summary(engine), "engine");
   expect_close(*known, engine, {7}, 0);
   auto foreign =
       captured_body([](const at::Tensor& x) { return torch::lgamma(x.abs() + 1); }, torch::randn({2, 7}));
-  PiecewiseModel mixed = lower_in_pieces(*foreign);
+  PartitionedModel mixed = lower_partitioned(*foreign);
   EXPECT_EQ(summary(mixed), "engine, LibTorch");
   expect_close(*foreign, mixed, {7}, 0);
 }
@@ -124,7 +123,7 @@ TEST(Pieces, BranchesJoinAndResultsMayBeAnything) {
         return torch::erfinv((odd * plain).tanh()) + plain;
       },
       torch::randn({2, 6}));
-  PiecewiseModel pieces = lower_in_pieces(*module);
+  PartitionedModel pieces = lower_partitioned(*module);
   EXPECT_EQ(summary(pieces), "engine, LibTorch, engine, LibTorch, engine");
   expect_close(*module, pieces, {6}, 1e-5);
 }
@@ -136,7 +135,7 @@ TEST(Pieces, SizesThatFollowTheBatchAndIntegersPass) {
         return torch::lgamma(torch::softmax(rows, 1) + 1).lt(9).sum() + rows.argmax(1).view({-1, 4});
       },
       torch::randn({2, 4, 3}));
-  PiecewiseModel pieces = lower_in_pieces(*module);
+  PartitionedModel pieces = lower_partitioned(*module);
   expect_close(*module, pieces, {4, 3}, 1e-5);
 }
 
@@ -149,7 +148,7 @@ struct Several : torch::nn::Module {
 
 TEST(Pieces, InputsConstantsTruthAndIndicesLeaveAsTheyAre) {
   auto module = captured(std::make_shared<Several>(), torch::randn({2, 5}));
-  PiecewiseModel pieces = lower_in_pieces(*module);
+  PartitionedModel pieces = lower_partitioned(*module);
   expect_close(*module, pieces, {5}, 0);
 }
 
@@ -167,7 +166,7 @@ TEST(Pieces, WhatTheModelWritesIsReadAsItIs) {
   const torch::NoGradGuard no_grad;
   const auto model = std::make_shared<Counts>();
   const auto module = captured(model, torch::randn({2, 4}));
-  PiecewiseModel pieces = lower_in_pieces(*module);
+  PartitionedModel pieces = lower_partitioned(*module);
   const at::Tensor x = torch::randn({3, 4});
   for (int turn = 1; turn <= 3; ++turn) {
     const at::Tensor got = pieces.run({x}).at(0);
@@ -190,14 +189,14 @@ struct Branches : torch::nn::Module {
 
 TEST(Pieces, BranchesBesideWrittenStateAreCutAtOnce) {
   const auto module = captured(std::make_shared<Branches>(), torch::randn({2, 4}));
-  PiecewiseModel pieces = lower_in_pieces(*module);
+  PartitionedModel pieces = lower_partitioned(*module);
   expect_close(*module, pieces, {4}, 1e-5);
 }
 
 TEST(Pieces, InputsAreBroughtToTheCapturedDtypes) {
   torch::manual_seed(3);
   auto module = captured(std::make_shared<Around>(), torch::randn({2, 3, 9, 9}));
-  PiecewiseModel pieces = lower_in_pieces(*module);
+  PartitionedModel pieces = lower_partitioned(*module);
   const at::Tensor x = torch::randn({2, 3, 9, 9});
   EXPECT_TRUE(pieces.run({x.to(at::kDouble)}).at(0).equal(pieces.run({x}).at(0)));
 }
@@ -208,7 +207,7 @@ TEST(Pieces, SizesOfNothingRunInLibTorch) {
         return torch::cat({x.narrow(1, 0, 0) * 2, torch::relu(x)}, 1);
       },
       torch::randn({2, 5}));
-  PiecewiseModel pieces = lower_in_pieces(*module);
+  PartitionedModel pieces = lower_partitioned(*module);
   expect_close(*module, pieces, {5}, 0);
   auto beside_nothing = captured_body(
       [](const at::Tensor& x) {
@@ -216,7 +215,7 @@ TEST(Pieces, SizesOfNothingRunInLibTorch) {
         return torch::cat({none.to(at::kFloat), torch::relu(x)}, 1);
       },
       torch::randn({2, 5}));
-  pieces = lower_in_pieces(*beside_nothing);
+  pieces = lower_partitioned(*beside_nothing);
   expect_close(*beside_nothing, pieces, {5}, 0);
 }
 
@@ -224,17 +223,17 @@ TEST(Pieces, ThePreparedModelKeepsItsModes) {
   auto module = captured(std::make_shared<Around>(), torch::randn({2, 3, 9, 9}));
   auto prepared = quant::prepare(module, quant::Recipe::x86_int8());
   prepared->train();
-  PiecewiseModel pieces = lower_in_pieces(*prepared);
+  PartitionedModel pieces = lower_partitioned(*prepared);
   for (const auto& part : prepared->modules()) EXPECT_TRUE(part->is_training());
 }
 
 TEST(Pieces, ProfilesAndRefusesBadCalls) {
   auto module = captured(std::make_shared<Around>(), torch::randn({2, 3, 9, 9}));
-  PiecewiseModel pieces = lower_in_pieces(*module, {}, {.threads = 1});
-  const std::vector<PieceInfo> profile = pieces.profile({torch::randn({2, 3, 9, 9})});
+  PartitionedModel pieces = lower_partitioned(*module, {}, {.threads = 1});
+  const std::vector<PartitionInfo> profile = pieces.profile({torch::randn({2, 3, 9, 9})});
   ASSERT_EQ(profile.size(), 3U);
   EXPECT_EQ(profile[0].bytes, 4 * 2 * 9 * 9 * (3 + 8));
-  for (const PieceInfo& piece : profile) EXPECT_GT(piece.seconds, 0);
+  for (const PartitionInfo& piece : profile) EXPECT_GT(piece.seconds, 0);
   EXPECT_NE(error_of([&] { pieces.run({}); }).find("expected 1 inputs, got 0"), std::string::npos);
   EXPECT_NE(error_of([&] { pieces.run({torch::randn({2, 3, 9, 8})}); }).find("expected"), std::string::npos);
   EXPECT_SAYS(error_of([&] { pieces.run({torch::ones({2, 3, 9, 9}, at::kLong)}); }), "of dtype");
@@ -245,7 +244,7 @@ TEST(Pieces, ProfilesAndRefusesBadCalls) {
               "a batch of at least 1 in 'input'");
   const at::Tensor x = torch::randn({2, 3, 9, 9});
   EXPECT_LE(relative_error(pieces.run({x})[0], module->forward(x)), 1e-5) << "usable after an error";
-  const PiecewiseModel other = std::move(pieces);
+  const PartitionedModel other = std::move(pieces);
   EXPECT_NE(error_of([&] { pieces.run({x}); }).find("moved from"), std::string::npos);
 }
 
@@ -257,7 +256,7 @@ TEST(Pieces, ViewsOfWhatWasMadeContiguous) {
         return turned.transpose(0, 1).reshape({-1, 6}) * 2;
       },
       torch::randn({2, 3, 8}));
-  PiecewiseModel pieces = lower_in_pieces(*module);
+  PartitionedModel pieces = lower_partitioned(*module);
   for (const int64_t batch : {2, 3}) {
     const at::Tensor x = torch::randn({batch, 3, 8});
     EXPECT_TRUE(torch::equal(pieces.run({x}).at(0), module->forward(x)));
@@ -269,7 +268,7 @@ TEST(Pieces, BitsOfAnotherType) {
   auto module = captured_body([](const at::Tensor& x) { return torch::relu(x).view(torch::kInt); },
                               torch::randn({2, 7}));
   const at::Tensor x = torch::randn({2, 7});
-  EXPECT_TRUE(torch::equal(lower_in_pieces(*module).run({x}).at(0), module->forward(x)));
+  EXPECT_TRUE(torch::equal(lower_partitioned(*module).run({x}).at(0), module->forward(x)));
 }
 
 /// PyTorch leaves a finite number as it is where the signs agree, else the divisor.
@@ -280,7 +279,7 @@ TEST(Pieces, RemaindersByInfinity) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const at::Tensor x = torch::tensor(
       {{2.5F, kInf, -kInf, 1.0F, -2.0F, 0.7F, -0.7F}, {-2.5F, kInf, -kInf, 1.0F, -2.0F, 0.7F, -0.7F}});
-  EXPECT_TRUE(torch::allclose(lower_in_pieces(*module).run({x}).at(0), module->forward(x), 1e-6, 1e-6));
+  EXPECT_TRUE(torch::allclose(lower_partitioned(*module).run({x}).at(0), module->forward(x), 1e-6, 1e-6));
 }
 
 TEST(Pieces, OfFreeDimensionsNameTheWaysOut) {
@@ -290,7 +289,7 @@ TEST(Pieces, OfFreeDimensionsNameTheWaysOut) {
   net.eval();
   const auto graph = ulp::capture(net, {torch::randn({2, 7})}, {.free = {{0, 1, "time", 12}}});
   graph->eval();
-  const std::string text = error_of([&] { lower_in_pieces(*graph); });
+  const std::string text = error_of([&] { lower_partitioned(*graph); });
   EXPECT_SAYS(text, "without free dimensions, which pieces do not have, got 'time'");
   EXPECT_SAYS(text, "lower() takes it where the engine has all of its ops, and the graph runs in LibTorch");
   EXPECT_NO_THROW(lower(*graph));

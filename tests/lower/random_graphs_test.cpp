@@ -108,7 +108,7 @@ std::string float_fault(RandomNet& net, graph::GraphModule& module, uint64_t see
     const std::string fault =
         compare(want, run_engine_all(engine, inputs), bounds(net, inputs, epsilon), epsilon);
     if (!fault.empty())
-      return say(word_of(precision), " engine (", engine.isa(), "), batch ", batch, ": ", fault);
+      return say(enum_name(precision), " engine (", engine.isa(), "), batch ", batch, ": ", fault);
   }
   return "";
 }

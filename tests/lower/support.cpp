@@ -62,7 +62,8 @@ std::string listing(const Plan& plan) {
     }
     out << ')';
     const runtime::Activation activation = activation_of(step);
-    if (activation != runtime::Activation::none && !is_curve(activation)) out << ' ' << to_string(activation);
+    if (activation != runtime::Activation::none && !is_smooth_activation(activation))
+      out << ' ' << to_string(activation);
     const runtime::TensorInfo& y = plan.tensors[static_cast<size_t>(step.output)];
     out << " -> " << to_string(y.type) << ' ' << y.name << '\n';
   }

@@ -1,7 +1,6 @@
-#include "ulp/measure/quietness.h"
-
 #include <gtest/gtest.h>
 
+#include "ulp/measure/interference.h"
 #include "ulp/measure/measure.h"
 
 namespace {
@@ -11,7 +10,7 @@ using ulp::CpuGroup;
 using ulp::CpuUsage;
 using ulp::UsageProbe;
 
-TEST(Quietness, MarksSayTheShare) {
+TEST(Interference, MarksSayTheShare) {
   EXPECT_EQ(busy_mark(0.376), "busy: others took 38 %");
   EXPECT_EQ(busy_mark(0.48, CoresUsed{1.02, 2}), "busy: others took 48 % (1.0 of 2 cores used)");
   EXPECT_EQ(busy_mark(0.48, CoresUsed{0.75, 1.5}), "busy: others took 48 % (0.8 of 1.5 cores used)");
@@ -24,7 +23,7 @@ TEST(Quietness, MarksSayTheShare) {
   EXPECT_TRUE(is_disturbed(2 * kQuietShare));
 }
 
-TEST(Quietness, WhatIsExpectedWhenQuiet) {
+TEST(Interference, WhatIsExpectedWhenQuiet) {
   EXPECT_DOUBLE_EQ(*quiet_seconds(8, CoresUsed{1.5, 2}, 2), 6);
   EXPECT_DOUBLE_EQ(*quiet_seconds(8, CoresUsed{0.5, 2}, 1), 4);
   EXPECT_DOUBLE_EQ(*quiet_seconds(8, CoresUsed{0.75, 1.5}, 4), 4) << "a quota";

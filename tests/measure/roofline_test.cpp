@@ -47,7 +47,7 @@ TEST(Roofline, WeightsOfALargeNetworkHaveLeftTheCaches) {
 
 TEST(Roofline, TheLargerShareIsTheBound) {
   const StepWork dense{.operations = 1e9, .tensor_bytes = 1e6};
-  Placement placed = place(dense, 0.0125, machine(), {});
+  RooflinePoint placed = roofline_point(dense, 0.0125, machine(), {});
   EXPECT_EQ(placed.bound, Bound::math);
   EXPECT_DOUBLE_EQ(placed.math_share, 0.8);
   EXPECT_DOUBLE_EQ(placed.share(), 0.8);
@@ -56,23 +56,23 @@ TEST(Roofline, TheLargerShareIsTheBound) {
   EXPECT_EQ(bound_text(placed), "math");
 
   const StepWork moved{.operations = 1e6, .tensor_bytes = 110e6};
-  placed = place(moved, 0.0125, machine(), {});
+  placed = roofline_point(moved, 0.0125, machine(), {});
   EXPECT_EQ(placed.bound, Bound::memory);
   EXPECT_DOUBLE_EQ(placed.memory_share, 0.8);
   EXPECT_DOUBLE_EQ(placed.bandwidth, 110e6 / 0.0125);
   EXPECT_EQ(bound_text(placed), "memory");
-  EXPECT_EQ(bound_text(place({.tensor_bytes = 5e6}, 50e-6, machine(), {})), "memory (L2)");
+  EXPECT_EQ(bound_text(roofline_point({.tensor_bytes = 5e6}, 50e-6, machine(), {})), "memory (L2)");
 }
 
 TEST(Roofline, LessThanHalfOfBothIsLatency) {
   const StepWork dense{.operations = 1e9, .tensor_bytes = 1e6};
-  EXPECT_EQ(place(dense, 0.0201, machine(), {}).bound, Bound::latency);
-  EXPECT_EQ(place(dense, 0.0200, machine(), {}).bound, Bound::math);
-  EXPECT_EQ(bound_text(place(dense, 1, machine(), {})), "latency");
+  EXPECT_EQ(roofline_point(dense, 0.0201, machine(), {}).bound, Bound::latency);
+  EXPECT_EQ(roofline_point(dense, 0.0200, machine(), {}).bound, Bound::math);
+  EXPECT_EQ(bound_text(roofline_point(dense, 1, machine(), {})), "latency");
 }
 
 TEST(Roofline, NothingToDoIsNoDivisionByZero) {
-  const Placement placed = place({}, 0, machine(), {});
+  const RooflinePoint placed = roofline_point({}, 0, machine(), {});
   EXPECT_EQ(placed.share(), 0);
   EXPECT_EQ(placed.intensity, 0);
   EXPECT_THROW(least_time({}, Peaks{}, {}), ulp::Error);
@@ -90,7 +90,7 @@ TEST(Roofline, OpsPerByteOfAV100AreThoseOfItsDescription) {
     constexpr double kBytes = 100e9;  // the caches hold next to nothing of it
     const StepWork work{.operations = intensity * kBytes, .tensor_bytes = kBytes};
     const LeastTime least = least_time(work, v100, {});
-    return place(work, std::max(least.math, least.memory), v100, {}).bound;
+    return roofline_point(work, std::max(least.math, least.memory), v100, {}).bound;
   };
   EXPECT_EQ(bound(140), Bound::math);
   EXPECT_EQ(bound(138), Bound::memory);

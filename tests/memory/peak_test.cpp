@@ -22,7 +22,7 @@ namespace {
 using ulp::graph::GraphModule;
 using ulp::memory::CheckpointPlan;
 using ulp::memory::SavedFormat;
-using ulp::memory::SavedPlace;
+using ulp::memory::StorageLocation;
 using ulp::test::expect_same;
 using ulp::test::step;
 
@@ -194,12 +194,12 @@ TEST(SavedValues, MasksAndFilesGiveTheSameBits) {
     const Bytes whole = bytes_of_step(*one.module, one.inputs, one.bf16);
     CheckpointPlan masks, file, both = ulp::memory::plan_sqrt(one.module->graph());
     masks.saved.masks = both.saved.masks = true;
-    file.saved.place = both.saved.place = SavedPlace::file;
+    file.saved.place = both.saved.place = StorageLocation::file;
     masks.saved.smallest = file.saved.smallest = both.saved.smallest = 256;
     for (const CheckpointPlan& plan : {masks, file, both}) {
       ulp::memory::checkpoint(*one.module, plan);
       expect_same(expected, step(*one.module, one.inputs, one.bf16), one.name);
-      const bool in_file = plan.saved.place == SavedPlace::file;
+      const bool in_file = plan.saved.place == StorageLocation::file;
       const int64_t below = in_file ? whole.after_forward / 4 : std::numeric_limits<int64_t>::max();
       const Bytes found = bytes_of_step(*one.module, one.inputs, one.bf16, below);
       EXPECT_LT(found.after_forward, below) << one.name;
@@ -257,8 +257,8 @@ TEST(SavedValues, InFewerBitsGiveGradientsWhoseMeanIsRight) {
     ulp::memory::checkpoint(*module, plan);
     EXPECT_LT(bytes_of_step(*module, inputs).after_forward, share * static_cast<double>(whole.after_forward));
     const torch::Tensor found = gradient();
-    EXPECT_FALSE(found.equal(exact)) << ulp::word_of(format);
-    EXPECT_LT(((found - exact).norm() / exact.norm()).item<double>(), error) << ulp::word_of(format);
+    EXPECT_FALSE(found.equal(exact)) << ulp::enum_name(format);
+    EXPECT_LT(((found - exact).norm() / exact.norm()).item<double>(), error) << ulp::enum_name(format);
   }
 }
 

@@ -96,7 +96,7 @@ TEST(MemoryRecorder, PlacesNameOpsAndModules) {
   recorder.enter(Phase::backward);
   loss.backward();
   const Recording recording = recorder.finish();
-  const auto has = [&](const Place& place) {
+  const auto has = [&](const CallSite& place) {
     return std::ranges::find(recording.places, place) != recording.places.end();
   };
   EXPECT_TRUE(has({Phase::forward, "aten::exp", "1"}));

@@ -9,8 +9,8 @@
 
 #include "error_of.h"
 #include "temporary_folder.h"
-#include "ulp/memory/saved/bit_codes.h"
-#include "ulp/memory/saved/group_codes.h"
+#include "ulp/memory/saved/group_quantization.h"
+#include "ulp/memory/saved/packed_bits.h"
 #include "ulp/memory/saved/saved_options.h"
 #include "ulp/memory/saved/spill_file.h"
 

@@ -386,17 +386,17 @@ TEST(TextModels, NamesAreSortedAndUnknownNamesAndTasksAreErrors) {
 }
 
 TEST(TextModels, PublishedSizesHaveNames) {
-  const auto names = published_text_names();
+  const auto names = pretrained_text_names();
   EXPECT_EQ(names, (std::vector<std::string>{"bert-base", "bert-large", "distilbert-base", "gpt2-medium",
                                              "gpt2-small", "tinybert-4", "tinybert-6"}));
-  EXPECT_EQ(published_text_sizes("bert-large").max_length, 512);
-  EXPECT_EQ(published_text_sizes("gpt2-medium").vocab_size, 50257);
-  EXPECT_EQ(parameter_count(*make_published_text("gpt2-small")), 124'439'808);
+  EXPECT_EQ(pretrained_text_sizes("bert-large").max_length, 512);
+  EXPECT_EQ(pretrained_text_sizes("gpt2-medium").vocab_size, 50257);
+  EXPECT_EQ(parameter_count(*make_pretrained_text("gpt2-small")), 124'439'808);
   // Below the classifiers: two classes, and DistilBERT's layer before them.
-  EXPECT_EQ(parameter_count(*make_published_text("tinybert-4")), 14'350'248 + 2 * (312 + 1));
-  EXPECT_EQ(parameter_count(*make_published_text("distilbert-base")), 66'362'880 + 768 * 769 + 2 * 769);
-  EXPECT_THROW(published_text_sizes("bert-small"), ulp::Error);
-  EXPECT_THROW(make_published_text("bert-small"), ulp::Error);
+  EXPECT_EQ(parameter_count(*make_pretrained_text("tinybert-4")), 14'350'248 + 2 * (312 + 1));
+  EXPECT_EQ(parameter_count(*make_pretrained_text("distilbert-base")), 66'362'880 + 768 * 769 + 2 * 769);
+  EXPECT_THROW(pretrained_text_sizes("bert-small"), ulp::Error);
+  EXPECT_THROW(make_pretrained_text("bert-small"), ulp::Error);
 }
 
 TEST(TextModels, ConfigurationsThatCannotBeAreErrors) {

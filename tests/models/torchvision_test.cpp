@@ -25,7 +25,7 @@ std::shared_ptr<AuxImageModel> make_with_aux(const std::string& name, int64_t cl
   return nullptr;
 }
 
-std::shared_ptr<ImageModel> make_whole(const std::string& name, int64_t classes) {
+std::shared_ptr<ImageModel> unshard(const std::string& name, int64_t classes) {
   if (auto model = make_with_aux(name, classes)) return model;
   return ulp::models::make_model(name, {.in_channels = 3, .num_classes = classes, .image_size = 224});
 }
@@ -106,7 +106,7 @@ class Torchvision : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(Torchvision, NamesShapesAndOrder) {
-  const auto model = make_whole(GetParam(), 1000);
+  const auto model = unshard(GetParam(), 1000);
   std::vector<std::string> expected_parameters, expected_buffers, parameters, buffers;
   read_names(GetParam(), expected_parameters, expected_buffers);
   for (const auto& item : model->named_parameters()) parameters.push_back(line(item.key(), item.value()));
@@ -116,7 +116,7 @@ TEST_P(Torchvision, NamesShapesAndOrder) {
 }
 
 TEST_P(Torchvision, LogitsOfTheSameWeightsAndImages) {
-  const auto model = make_whole(GetParam(), 10);
+  const auto model = unshard(GetParam(), 10);
   fill(*model);
   model->eval();
   const torch::NoGradGuard no_grad;

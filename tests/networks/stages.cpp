@@ -8,7 +8,7 @@
 #include "ulp/amp/autocast/autocast.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
-#include "ulp/lower/pieces.h"
+#include "ulp/lower/partitioned_model.h"
 #include "ulp/quant/quantize.h"
 #include "ulp/quant/weights/dynamic.h"
 #include "ulp/quant/weights/weights.h"
@@ -227,7 +227,7 @@ void Subject::run_engine_of(graph::GraphModule& module, Stage stage) {
 
 void Subject::run_pieces_of(graph::GraphModule& module, double floor_db) {
   const torch::NoGradGuard no_grad;
-  PiecewiseModel pieces = lower_in_pieces(module);
+  PartitionedModel pieces = lower_partitioned(module);
   for (const int64_t batch : {int64_t{1}, kExample, kOther}) {
     const Tensors inputs = draw(batch, 80);
     const Tensors expected = module.forward_all(inputs), got = pieces.run(inputs);

@@ -6,7 +6,7 @@
 #include "support.h"
 #include "ulp/amp/optimizer/fused_optimizer.h"
 #include "ulp/prune/masks/bit_mask.h"
-#include "ulp/prune/structured/cut_recipe.h"
+#include "ulp/prune/structured/channel_pruning_recipe.h"
 
 namespace ulp::test {
 namespace {
@@ -84,7 +84,7 @@ Captured two_layers_of_one_memory(bool transposed) {
 TEST(CutEdges, MemoryThatTwoTensorsHaveStaysOne) {
   const Captured module = two_layers_of_one_memory(false);
   const prune::Groups groups = prune::groups(module->graph());
-  const Captured small = prune::cut(*module, groups, some_units(groups, 0.3, 1)).module;
+  const Captured small = prune::remove_units(*module, groups, some_units(groups, 0.3, 1)).module;
   const auto parameters = small->named_parameters();
   EXPECT_EQ(parameters["0.weight"].data_ptr(), parameters["2.weight"].data_ptr());
   EXPECT_FALSE(parameters["0.weight"].is_same(parameters["2.weight"]));
@@ -112,8 +112,8 @@ TEST(CutEdges, MasksOfAFusedOptimizerAreCutAlong) {
     const Tensor keep = prune::tests::random_mask(weight.sizes(), 3);
     optimizer.set_mask(weight, prune::pack_mask(keep));
     const prune::Groups groups = prune::groups(module->graph());
-    const auto [small, kept] = prune::cut(*module, groups, some_units(groups, 0.3, 1));
-    prune::cut_optimizer(optimizer, kept, *module, *small);
+    const auto [small, kept] = prune::remove_units(*module, groups, some_units(groups, 0.3, 1));
+    prune::remove_from_optimizer(optimizer, kept, *module, *small);
     EXPECT_EQ(optimizer.mask_of(weight), nullptr);
     const Tensor now = small->named_parameters()["2.weight"], before = now.detach().clone();
     for (Tensor& parameter : small->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
@@ -130,21 +130,22 @@ Captured hundred_neurons() {
 
 TEST(CutEdges, ACapHoldsOverSeveralCuts) {
   const Captured module = hundred_neurons();
-  const prune::CutRecipe recipe{.cap = 0.5};
+  const prune::ChannelPruningRecipe recipe{.cap = 0.5};
   const auto full = prune::widths_of(prune::groups(module->graph()));
   EXPECT_EQ(full.at("0"), 100);
-  Captured now = prune::narrow(*module, recipe, 0.6, {.full_widths = full}).module;
+  Captured now = prune::prune_by_recipe(*module, recipe, 0.6, {.full_widths = full}).module;
   EXPECT_EQ(now->named_parameters()["0.weight"].size(0), 60);
-  EXPECT_SAYS(error_of([&] { prune::narrow(*now, recipe, 0.6, {.full_widths = full}); }), "at the closest");
-  now = prune::narrow(*now, recipe, 0.9, {.full_widths = full}).module;
+  EXPECT_SAYS(error_of([&] { prune::prune_by_recipe(*now, recipe, 0.6, {.full_widths = full}); }),
+              "at the closest");
+  now = prune::prune_by_recipe(*now, recipe, 0.9, {.full_widths = full}).module;
   EXPECT_EQ(now->named_parameters()["0.weight"].size(0), 54);
 }
 
 TEST(CutEdges, WhatStaysWholeIsNamed) {
   const Captured module = hundred_neurons();
-  const auto reasons = [&](const prune::CutRecipe& recipe) {
+  const auto reasons = [&](const prune::ChannelPruningRecipe& recipe) {
     std::string text;
-    for (const prune::Obstacle& one : prune::narrow(*module, recipe, 1).whole)
+    for (const prune::Obstacle& one : prune::prune_by_recipe(*module, recipe, 1).whole)
       text += one.layer + ": " + one.reason + "; ";
     return text;
   };
@@ -158,10 +159,11 @@ TEST(CutEdges, ANetworkWithoutMultiplicationsHasNoShareOfThem) {
   const Captured module =
       captured({{"a", {6}}, {"b", {6}}}, torch::randn({2, 1}),
                [](const Written& n, const Tensor& x) { return (x * n["a"] * n["b"]).sum(1); });
-  prune::CutRecipe recipe;
-  EXPECT_SAYS(error_of([&] { prune::narrow(*module, recipe, 0.5); }), "expected a network with macs");
+  prune::ChannelPruningRecipe recipe;
+  EXPECT_SAYS(error_of([&] { prune::prune_by_recipe(*module, recipe, 0.5); }),
+              "expected a network with macs");
   recipe.measure = prune::Measure::bytes;
-  EXPECT_EQ(prune::narrow(*module, recipe, 0.5).module->named_parameters()["a"].numel(), 3);
+  EXPECT_EQ(prune::prune_by_recipe(*module, recipe, 0.5).module->named_parameters()["a"].numel(), 3);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ TEST_P(CutEngine, RunsInFloatAndInInt8) {
   model->eval();
   const Captured module = capture(*model, {torch::randn({2, 3, 32, 32})});
   const auto groups = prune::groups(module->graph());
-  const Captured small = prune::cut(*module, groups, some_units(groups, 0.5, 2)).module;
+  const Captured small = prune::remove_units(*module, groups, some_units(groups, 0.5, 2)).module;
   small->eval();
   const at::Tensor x = torch::randn({3, 3, 32, 32});
   runtime::Engine engine(lower(*small, {}), {.threads = 1});

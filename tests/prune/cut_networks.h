@@ -13,8 +13,8 @@
 
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
-#include "ulp/prune/structured/cut.h"
 #include "ulp/prune/structured/groups.h"
+#include "ulp/prune/structured/remove_units.h"
 
 namespace ulp::test {
 
@@ -52,7 +52,7 @@ inline prune::Removals no_units(const prune::Groups& groups) {
 /// A copy of the module with the units zeroed.
 inline Captured masked(const graph::GraphModule& module, const prune::Groups& groups,
                        const prune::Removals& removals) {
-  Captured copy = prune::cut(module, groups, no_units(groups)).module;
+  Captured copy = prune::remove_units(module, groups, no_units(groups)).module;
   prune::zero_units(*copy, groups, removals);
   return copy;
 }
@@ -79,7 +79,7 @@ inline void expect_cut_is_masked(const Captured& module, const std::vector<std::
                                  const prune::Groups& groups, const prune::Removals& removals,
                                  double tolerance, bool train = true) {
   const Captured zeroed = masked(*module, groups, removals);
-  const prune::CutResult small = prune::cut(*module, groups, removals);
+  const prune::RemovalResult small = prune::remove_units(*module, groups, removals);
   for (const bool training : {false, true}) {
     if (training && !train) continue;
     zeroed->train(training);

@@ -44,7 +44,7 @@ TEST(Cut, KeepsNamesModesLayoutsAndGradients) {
   c.module->forward(torch::randn({2, 3, 5, 5})).sum().backward();
   c.module->eval();
   ASSERT_EQ(c.groups.groups.size(), 2u) << words(c.groups);
-  const auto [small, kept] = prune::cut(*c.module, c.groups, {{{1, 6}, {5}}});
+  const auto [small, kept] = prune::remove_units(*c.module, c.groups, {{{1, 6}, {5}}});
   EXPECT_FALSE(small->is_training());
   EXPECT_EQ(kept.at("conv1.weight")[0], (std::vector<int64_t>{0, 2, 3, 4, 5, 7}));
   EXPECT_EQ(kept.at("conv1.weight")[1], (std::vector<int64_t>{0, 1, 2}));
@@ -68,20 +68,23 @@ TEST(Cut, KeepsNamesModesLayoutsAndGradients) {
   const auto again = prune::groups(small->graph());
   ASSERT_EQ(again.groups.size(), 2u);
   EXPECT_EQ(again.groups[0].units, 6);
-  EXPECT_EQ(prune::cut(*small, again, {{{0}, {}}}).module->forward(torch::randn({1, 3, 5, 5})).sizes(),
-            (std::vector<int64_t>{1, 4}));
+  EXPECT_EQ(
+      prune::remove_units(*small, again, {{{0}, {}}}).module->forward(torch::randn({1, 3, 5, 5})).sizes(),
+      (std::vector<int64_t>{1, 4}));
 }
 
 TEST(Cut, RefusesWhatCannotBe) {
   Cuttable c;
-  EXPECT_ERROR(prune::cut(*c.module, c.groups, {{{1}}}), "expected removals for each of 2 groups, got 1");
-  EXPECT_ERROR(prune::cut(*c.module, c.groups, {{{8}, {}}}), "expected units below 8 of 'conv1', got 8");
-  EXPECT_ERROR(prune::cut(*c.module, c.groups, {{{3, 3}, {}}}),
+  EXPECT_ERROR(prune::remove_units(*c.module, c.groups, {{{1}}}),
+               "expected removals for each of 2 groups, got 1");
+  EXPECT_ERROR(prune::remove_units(*c.module, c.groups, {{{8}, {}}}),
+               "expected units below 8 of 'conv1', got 8");
+  EXPECT_ERROR(prune::remove_units(*c.module, c.groups, {{{3, 3}, {}}}),
                "expected each unit of 'conv1' once, got 3 twice");
-  EXPECT_ERROR(prune::cut(*c.module, c.groups, {{{}, {0, 1, 2, 3, 4, 5}}}),
+  EXPECT_ERROR(prune::remove_units(*c.module, c.groups, {{{}, {0, 1, 2, 3, 4, 5}}}),
                "expected at least one unit of 'conv2' to stay, got all 6 removed");
-  const auto small = prune::cut(*c.module, c.groups, {{{1}, {}}}).module;
-  EXPECT_ERROR(prune::cut(*small, c.groups, {{{7}, {}}}), "expected the groups of this graph");
+  const auto small = prune::remove_units(*c.module, c.groups, {{{1}, {}}}).module;
+  EXPECT_ERROR(prune::remove_units(*small, c.groups, {{{7}, {}}}), "expected the groups of this graph");
   EXPECT_ERROR(prune::removals_of(c.groups, "fc.weight", 0, {1}),
                "got 1: a result of the model keeps its channels");
   EXPECT_ERROR(prune::removals_of(c.groups, "conv1.weight", 0, {9}), "expected indices that can be removed");
@@ -127,11 +130,11 @@ void expect_same_steps(const MakeOptimizer& make, c10::ScalarType type, double t
   }
   const prune::Removals removals = some_units(c.groups, 0.4, 3);
   prune::zero_units(*c.module, c.groups, removals);
-  const auto [small, kept] = prune::cut(*c.module, c.groups, removals);
+  const auto [small, kept] = prune::remove_units(*c.module, c.groups, removals);
   // A second optimizer with the same state goes with the cut network.
   auto other = make(c.module->parameters());
   for (const auto& [key, state] : optimizer->state()) other->state()[key] = state->clone();
-  prune::cut_optimizer(*other, kept, *c.module, *small);
+  prune::remove_from_optimizer(*other, kept, *c.module, *small);
   for (const Tensor& parameter : small->parameters()) {
     const auto& params = other->param_groups()[0].params();
     EXPECT_TRUE(std::ranges::any_of(params, [&](const Tensor& p) { return p.is_same(parameter); }));
@@ -186,8 +189,8 @@ TEST(CutOptimizer, MastersOfBf16AreCutAlong) {
     std::map<std::string, Tensor> weights;
     for (const auto& item : c.module->named_parameters())
       weights[item.key()] = optimizer.master_weight(item.value());
-    const auto [small, kept] = prune::cut(*c.module, c.groups, some_units(c.groups, 0.4, 3));
-    prune::cut_optimizer(optimizer, kept, *c.module, *small);
+    const auto [small, kept] = prune::remove_units(*c.module, c.groups, some_units(c.groups, 0.4, 3));
+    prune::remove_from_optimizer(optimizer, kept, *c.module, *small);
     for (const auto& item : small->named_parameters())
       EXPECT_TRUE(torch::equal(optimizer.master_weight(item.value()),
                                kept_part(weights.at(item.key()), kept.at(item.key()))));
@@ -198,7 +201,7 @@ TEST(CutOptimizer, MastersOfBf16AreCutAlong) {
 
 TEST(CutOptimizer, RefusesWhatItDoesNotKnowAndChangesNothing) {
   Cuttable c;
-  const auto [small, kept] = prune::cut(*c.module, c.groups, {{{1}, {}}});
+  const auto [small, kept] = prune::remove_units(*c.module, c.groups, {{{1}, {}}});
   torch::optim::LBFGS unknown(c.module->parameters());
   const auto closure = [&] {
     c.module->zero_grad();
@@ -207,10 +210,10 @@ TEST(CutOptimizer, RefusesWhatItDoesNotKnowAndChangesNothing) {
     return loss;
   };
   unknown.step(closure);
-  EXPECT_ERROR(prune::cut_optimizer(unknown, kept, *c.module, *small), "expected the state of SGD");
+  EXPECT_ERROR(prune::remove_from_optimizer(unknown, kept, *c.module, *small), "expected the state of SGD");
   EXPECT_TRUE(unknown.param_groups()[0].params()[0].is_same(c.module->parameters()[0]));
   torch::optim::SGD stranger({torch::ones({3})}, 0.1);
-  EXPECT_ERROR(prune::cut_optimizer(stranger, kept, *c.module, *small),
+  EXPECT_ERROR(prune::remove_from_optimizer(stranger, kept, *c.module, *small),
                "expected parameters of the old module");
 }
 

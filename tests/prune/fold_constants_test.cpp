@@ -40,7 +40,7 @@ struct FoldNet : nn::Module {
 /// The network with the rows of the units zeroed, their norms as they are.
 Captured without_rows(const graph::GraphModule& module, const prune::Groups& groups,
                       const prune::Removals& removals) {
-  const Captured copy = prune::cut(module, groups, no_units(groups)).module;
+  const Captured copy = prune::remove_units(module, groups, no_units(groups)).module;
   const torch::NoGradGuard no_grad;
   for (size_t g = 0; g < groups.groups.size(); ++g) {
     for (const prune::Member& member : groups.groups[g].members) {
@@ -64,11 +64,11 @@ prune::FoldReport expect_folds(FoldNet& net, bool exact) {
   const prune::Removals removals{{{1, 4}, {0, 3}}};
   const Tensor x = torch::randn({3, 3, 12, 12}, torch::kDouble);
   const Tensor want = without_rows(*module, groups, removals)->forward(x),
-               dropped = prune::cut(*module, groups, removals).module->forward(x);
-  const Captured folded = prune::cut(*module, groups, no_units(groups)).module;
+               dropped = prune::remove_units(*module, groups, removals).module->forward(x);
+  const Captured folded = prune::remove_units(*module, groups, no_units(groups)).module;
   folded->eval();
   const prune::FoldReport report = prune::fold_constants(*folded, groups, removals);
-  const Tensor got = prune::cut(*folded, groups, removals).module->forward(x);
+  const Tensor got = prune::remove_units(*folded, groups, removals).module->forward(x);
   EXPECT_GT((want - dropped).abs().max().item<double>(), 1e-3);
   if (exact) {
     EXPECT_LE((want - got).abs().max().item<double>(), 1e-12);
@@ -153,13 +153,13 @@ FoldOutcome fold_thirds(FoldWires& net, Tensor x, const prune::GroupOptions& opt
   torch::manual_seed(11);
   outcome.want = without_rows(*module, groups, removals)->forward(x);
   torch::manual_seed(11);
-  outcome.dropped = prune::cut(*module, groups, removals).module->forward(x);
-  const Captured folded = prune::cut(*module, groups, no_units(groups)).module;
+  outcome.dropped = prune::remove_units(*module, groups, removals).module->forward(x);
+  const Captured folded = prune::remove_units(*module, groups, no_units(groups)).module;
   folded->eval();
   outcome.report = prune::fold_constants(*folded, groups, removals);
   for (const auto& item : folded->named_parameters()) outcome.parameters.push_back(item.key());
   torch::manual_seed(11);
-  outcome.got = prune::cut(*folded, groups, removals).module->forward(x);
+  outcome.got = prune::remove_units(*folded, groups, removals).module->forward(x);
   return outcome;
 }
 
@@ -578,13 +578,13 @@ TEST(FoldConstants, IsExactInRandomNetworksWhereItNamesNoLoss) {
     module->eval();
     const auto groups = prune::groups(module->graph());
     const auto removals = some_units(groups, 0.4, seed);
-    const Captured copy = prune::cut(*module, groups, no_units(groups)).module;
+    const Captured copy = prune::remove_units(*module, groups, no_units(groups)).module;
     copy->eval();
     const auto report = prune::fold_constants(*copy, groups, removals);
     if (!report.not_folded.empty()) continue;
     folded += !report.folded.empty();
     expect_near(without_rows(*module, groups, removals)->forward(x),
-                prune::cut(*copy, groups, removals).module->forward(x), 1e-9,
+                prune::remove_units(*copy, groups, removals).module->forward(x), 1e-9,
                 "seed " + std::to_string(seed) + "\n" + net.words());
   }
   EXPECT_GE(folded, 5);

@@ -82,7 +82,7 @@ TEST(Groups, TheSeedsNetworkHas1044WeightsANeuron) {
   EXPECT_EQ(groups.groups[0].units, 100);
   EXPECT_EQ(groups.groups[0].producers, std::vector<std::string>{"a"});
   EXPECT_EQ(groups.groups[0].consumers, std::vector<std::string>{"b"});
-  const prune::CutResult cut = prune::cut(*module, groups, {{{42}}});
+  const prune::RemovalResult cut = prune::remove_units(*module, groups, {{{42}}});
   int64_t left = 0;
   for (const Tensor& p : cut.module->parameters()) left += p.numel();
   EXPECT_EQ(all - left, 1'044);
@@ -317,7 +317,7 @@ TEST(Groups, LayerNormIsFollowedOnRequestAndSaysSo) {
   ASSERT_EQ(groups.groups.size(), 1u);
   EXPECT_EQ(groups.groups[0].notes,
             std::vector<std::string>{"norm: it measures mean and variance over them"});
-  const auto small = prune::cut(*module, groups, {{{0, 3, 4}}}).module;
+  const auto small = prune::remove_units(*module, groups, {{{0, 3, 4}}}).module;
   const auto keep = torch::tensor({1, 2, 5, 6, 7});
   const Tensor x = torch::randn({4, 5}, torch::kDouble);
   const Tensor hidden = torch::layer_norm(a(x).index_select(1, keep), {5});

@@ -234,7 +234,8 @@ TEST(ModelSize, CountsParametersAndProducts) {
   EXPECT_EQ(size.macs, 4 * 5 * 2 * 9 + 20 * 6 + 6 * 3);
   const prune::Removals removals{{{0, 3}, {5}}};
   const prune::ModelSize after = prune::size_after(s.module->graph(), s.groups, removals),
-                         cut = prune::size_of(prune::cut(*s.module, s.groups, removals).module->graph());
+                         cut = prune::size_of(
+                             prune::remove_units(*s.module, s.groups, removals).module->graph());
   EXPECT_EQ(after.parameters, cut.parameters);
   EXPECT_EQ(after.macs, cut.macs);
   EXPECT_EQ(cut.macs, 4 * 3 * 2 * 9 + 12 * 5 + 5 * 3);
@@ -259,7 +260,7 @@ TEST(Target, IsReachedWithTheSmallestAmount) {
       const auto scores = prune::importance(*module, groups);
       const auto removals =
           prune::select_target(module->graph(), groups, scores, {.scope = scope}, {measure, 0.45});
-      const auto size = prune::size_of(prune::cut(*module, groups, removals).module->graph());
+      const auto size = prune::size_of(prune::remove_units(*module, groups, removals).module->graph());
       const double share = measure == prune::Measure::macs
                                ? double(size.macs) / double(whole.macs)
                                : double(size.parameters) / double(whole.parameters);

@@ -68,7 +68,7 @@ TEST(LatencyTarget, IsReachedWithFewMeasurements) {
       EXPECT_GE(found.chosen.measured, 0.93 * share * found.whole);
       ASSERT_TRUE(found.chosen.predicted);
       EXPECT_NEAR(*found.chosen.predicted, found.chosen.measured, 1e-9);  // the clock is a line
-      const auto made = prune::cut(*timed.module, timed.groups, found.removals).module;
+      const auto made = prune::remove_units(*timed.module, timed.groups, found.removals).module;
       EXPECT_EQ(linear_clock(*made), found.chosen.measured);
       EXPECT_EQ(found.chosen.size.macs, prune::size_of(made->graph()).macs);
     }
@@ -98,9 +98,9 @@ TEST(LatencyTarget, TheMeasurementsSayWhatWasExpected) {
 TEST(LatencyTarget, ASmallestNetworkThatIsSlowHidesNoFastOne) {
   Timed timed;
   const double smallest =
-      macs(*prune::cut(*timed.module, timed.groups,
-                       prune::select_units(timed.groups, timed.scores,
-                                           {.amount = 1, .scope = prune::UnitScope::global}))
+      macs(*prune::remove_units(*timed.module, timed.groups,
+                                prune::select_units(timed.groups, timed.scores,
+                                                    {.amount = 1, .scope = prune::UnitScope::global}))
                 .module);
   const auto found = timed.select({.share = 0.6}, [&](const graph::GraphModule& module) {
     return macs(module) == smallest ? 1.0 : linear_clock(module);
@@ -120,10 +120,11 @@ TEST(LatencyTarget, NothingGoesForTheWholeLatency) {
 TEST(LatencyTarget, SaysHowCloseItCame) {
   Timed timed("lenet5");
   const auto closest = [&] {
-    return linear_clock(*prune::cut(*timed.module, timed.groups,
+    return linear_clock(
+               *prune::remove_units(*timed.module, timed.groups,
                                     prune::select_units(timed.groups, timed.scores,
                                                         {.amount = 1, .scope = prune::UnitScope::global}))
-                             .module) /
+                    .module) /
            linear_clock(*timed.module);
   }();
   std::ostringstream text;

@@ -97,7 +97,7 @@ void expect_four_calls(const Captured& module, const ChannelOptions& options) {
       prune::importance(*module, groups, {.criterion = options.criterion, .seed = options.seed});
   const prune::Removals removals =
       prune::select_units(groups, scores, {.amount = options.share, .round_to = options.multiple});
-  const prune::CutResult four = prune::cut(*module, groups, removals);
+  const prune::RemovalResult four = prune::remove_units(*module, groups, removals);
   EXPECT_EQ(one.removals.units, removals.units);
   EXPECT_EQ(one.kept, four.kept);
   expect_stored(*one.module, stored(*four.module));
@@ -129,7 +129,7 @@ TEST(PruneChannels, SaysWhatWasCut) {
   const Captured module = branches();
   const PrunedChannels pruned = prune::prune_channels(*module, {.share = 0.3});
   std::map<std::string, std::pair<int64_t, int64_t>> units;
-  for (const prune::CutGroup& group : pruned.cut) units[group.name] = {group.before, group.after};
+  for (const prune::GroupRemoval& group : pruned.cut) units[group.name] = {group.before, group.after};
   const std::map<std::string, std::pair<int64_t, int64_t>> want = {
       {"stem", {10, 7}}, {"left", {8, 6}}, {"right", {6, 4}}};
   EXPECT_EQ(units, want);
@@ -204,7 +204,7 @@ TEST(PruneChannels, RoundsWhatIsKeptUp) {
   const Captured module = branches();
   const PrunedChannels pruned = prune::prune_channels(*module, {.share = 0.7, .multiple = 4});
   for (const auto& [name, want] : {std::pair("stem", 4), {"left", 4}, {"right", 4}}) {
-    const auto found = std::ranges::find(pruned.cut, name, &prune::CutGroup::name);
+    const auto found = std::ranges::find(pruned.cut, name, &prune::GroupRemoval::name);
     ASSERT_NE(found, pruned.cut.end());
     EXPECT_EQ(found->after, want) << name;
   }

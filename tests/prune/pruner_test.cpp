@@ -171,12 +171,12 @@ TEST(Prune, EveryScoreAndPatternRuns) {
   const at::Tensor x = torch::randn({8, 12});
   const ScoreInputs inputs{
       .loss = [x](GraphModule& module, int64_t) { return module.forward(x).pow(2).mean(); }, .inputs = {{x}}};
-  for (const auto& word : Words<Score>::list) {
+  for (const auto& word : EnumNames<Score>::list) {
     if (source_of(word.value) == ScoreSource::training) continue;
     for (const PatternKind kind : {PatternKind::free, PatternKind::n_m, PatternKind::blocks}) {
       if (word.value == Score::sparsegpt && kind == PatternKind::blocks) continue;
       if (word.value == Score::synflow && kind == PatternKind::n_m) continue;
-      SCOPED_TRACE(::testing::Message() << word.text << ' ' << word_of(kind));
+      SCOPED_TRACE(::testing::Message() << word.text << ' ' << enum_name(kind));
       const auto module = two_layers();
       Recipe recipe{.score = word.value, .pattern = Pattern::of(kind), .scope = Scope::layer};
       recipe.amount = Amount::share(0.5, AmountOf::all);
@@ -219,7 +219,7 @@ TEST(Prune, SeveralRoundsReachTheCountsOfOne) {
         const PruneReport report = prune(*several, recipe);
         for (size_t i = 0; i < 2; ++i) {
           EXPECT_EQ(report.layers[i].kept, expected.layers[i].kept)
-              << word_of(scope) << ' ' << word_of(kind) << ' ' << amount.fraction << ' '
+              << enum_name(scope) << ' ' << enum_name(kind) << ' ' << amount.fraction << ' '
               << amount.count.value_or(-1);
         }
       }

@@ -34,7 +34,7 @@ double wavy_loss(const std::vector<at::Tensor>& results, int64_t batch) {
 /// The module with units of one group zeroed, all of them as well.
 Captured without(const graph::GraphModule& module, const prune::Groups& groups, size_t g,
                  const std::vector<int64_t>& units) {
-  Captured copy = prune::cut(module, groups, no_units(groups)).module;
+  Captured copy = prune::remove_units(module, groups, no_units(groups)).module;
   copy->eval();
   for (const int64_t unit : units) {
     prune::Removals one = no_units(groups);

@@ -10,7 +10,7 @@
 #include "error_of.h"
 #include "ulp/models/image_model.h"
 #include "ulp/models/registry.h"
-#include "ulp/prune/structured/cut_recipe.h"
+#include "ulp/prune/structured/channel_pruning_recipe.h"
 
 namespace ulp::test {
 namespace {
@@ -93,10 +93,10 @@ TEST(SquaredGradients, ScoreUnitsAsTheDiagonalOfTheHessian) {
   EXPECT_ERROR(prune::importance(*j.module, j.groups,
                                  {.criterion = prune::Criterion::hessian, .squared_gradients = &part}),
                "expected squared gradients of 'fc2.weight' of its sizes for hessian, got none");
-  const prune::CutRecipe recipe{.criterion = prune::Criterion::hessian,
-                                .measure = prune::Measure::parameters};
-  EXPECT_ERROR(prune::narrow(*j.module, recipe, 0.7), "expected squared gradients for hessian");
-  const auto narrower = prune::narrow(*j.module, recipe, 0.7, {.squared_gradients = &squares});
+  const prune::ChannelPruningRecipe recipe{.criterion = prune::Criterion::hessian,
+                                           .measure = prune::Measure::parameters};
+  EXPECT_ERROR(prune::prune_by_recipe(*j.module, recipe, 0.7), "expected squared gradients for hessian");
+  const auto narrower = prune::prune_by_recipe(*j.module, recipe, 0.7, {.squared_gradients = &squares});
   EXPECT_LT(narrower.module->graph().find_attribute("fc1.weight")->tensor.size(0), 4);
 }
 

@@ -6,9 +6,9 @@
 
 #include "error_of.h"
 #include "storage_tensors.h"
-#include "ulp/prune/storage/coded_tensor.h"
-#include "ulp/prune/storage/coded_tensor_parts.h"
 #include "ulp/prune/storage/element_type.h"
+#include "ulp/prune/storage/encoded_tensor.h"
+#include "ulp/prune/storage/encoded_tensor_parts.h"
 
 namespace ulp::prune {
 namespace {
@@ -19,7 +19,7 @@ constexpr uint64_t kRoom = uint64_t{1} << 30;
 
 /// Encodes, decodes, compares bits and accounts; gives the account.
 TensorAccount round_trip(const at::Tensor& tensor, const CodeOptions& options = {}) {
-  const CodedTensor coded = encode_tensor(tensor, options);
+  const EncodedTensor coded = encode_tensor(tensor, options);
   const DecodedTensor decoded = decode_tensor(coded.bytes, kRoom);
   EXPECT_TRUE(same_bits(tensor, decoded.tensor)) << coded.account.positions << ", " << coded.account.values;
   EXPECT_EQ(coded.account, decoded.account);
@@ -278,7 +278,7 @@ TEST(StorageTensor, HostileHeadersAreRefused) {
 }
 
 TEST(StorageTensor, FewBytesForManyZerosNeedRoom) {
-  const CodedTensor coded = encode_tensor(torch::zeros({1000, 1000}));
+  const EncodedTensor coded = encode_tensor(torch::zeros({1000, 1000}));
   EXPECT_LT(coded.bytes.size(), 20U);
   EXPECT_NO_THROW(decode_tensor(coded.bytes, 4000000));
   EXPECT_ERROR(decode_tensor(coded.bytes, 3999999),

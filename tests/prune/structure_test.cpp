@@ -49,7 +49,7 @@ struct Narrowed {
   void cut(const prune::Removals& units) {
     groups = prune::groups(now->graph(), {.inexact = structure.inexact});
     removals = units;
-    prune::CutResult result = prune::cut(*now, groups, units);
+    prune::RemovalResult result = prune::remove_units(*now, groups, units);
     kept = structure.cuts.empty() ? result.kept : prune::compose(kept, result.kept);
     structure.cuts.push_back(result.kept);
     now = result.module;
@@ -62,7 +62,7 @@ void expect_made_again(const Narrowed& made, const at::Tensor& x) {
   const Structure read = prune::structure_from_json(text, made.graph());
   EXPECT_TRUE(read == made.structure);
   EXPECT_EQ(prune::structure_to_json(read, made.graph()), text);
-  const prune::CutResult again = prune::cut_to(*made.dense, read);
+  const prune::RemovalResult again = prune::prune_to_structure(*made.dense, read);
   EXPECT_EQ(again.kept, made.kept);
   for (const auto& [name, attribute] : made.graph().attributes()) {
     const at::Tensor part = kept_part(attribute.tensor, again.kept.at(name));
@@ -162,7 +162,8 @@ TEST(StructureFile, ExactCutsOfGroupNormsAreMadeAgain) {
   for (Narrowed* made : {&wide, &joined}) {
     Structure other = made->structure;
     other.inexact = true;
-    EXPECT_ERROR(prune::cut_to(*made->dense, other), "expected whole units to go, got a part of unit 0");
+    EXPECT_ERROR(prune::prune_to_structure(*made->dense, other),
+                 "expected whole units to go, got a part of unit 0");
   }
 }
 
@@ -176,7 +177,8 @@ TEST(StructureFile, InexactCutsOfGroupNormsAreMadeAgain) {
   expect_made_again(made, image());
   Structure other = made.structure;
   other.inexact = false;
-  EXPECT_ERROR(prune::cut_to(*made.dense, other), "expected whole units to go, got a part of unit 0");
+  EXPECT_ERROR(prune::prune_to_structure(*made.dense, other),
+               "expected whole units to go, got a part of unit 0");
 }
 
 TEST(StructureFile, CutsWithinGroupsAndOfWholeGroupsAreMadeAgain) {
@@ -184,7 +186,7 @@ TEST(StructureFile, CutsWithinGroupsAndOfWholeGroupsAreMadeAgain) {
   EXPECT_EQ(made.kept.at("layers.grouped.weight")[0], (std::vector<int64_t>{0, 2, 5, 12, 14, 17}));
   expect_made_again(made, image());
   // The groups of the network before have no units for both cuts at once.
-  EXPECT_ERROR(prune::cut_to(*made.dense, {.cuts = {made.kept}}), "expected whole units to go");
+  EXPECT_ERROR(prune::prune_to_structure(*made.dense, {.cuts = {made.kept}}), "expected whole units to go");
 }
 
 TEST(StructureFile, ThreeCutsAreMadeAgain) {
@@ -206,7 +208,7 @@ TEST(StructureFile, WithoutCutsIsACopy) {
   EXPECT_EQ(file["cuts"], json::array());
   const Structure read = prune::structure_from_json(made.text(), made.graph());
   EXPECT_TRUE(read == Structure{});
-  const prune::CutResult copy = prune::cut_to(*made.dense, read);
+  const prune::RemovalResult copy = prune::prune_to_structure(*made.dense, read);
   EXPECT_EQ(copy.kept.at("layers.out.bias"), (std::vector<std::vector<int64_t>>{{0, 1}}));
   for (const auto& [name, attribute] : made.graph().attributes()) {
     const at::Tensor& tensor = copy.module->graph().find_attribute(name)->tensor;
@@ -230,7 +232,7 @@ TEST(StructureFile, RemovalsComeBackSorted) {
 TEST(StructureFile, TwoCutsInARowAreOne) {
   Narrowed made("resnet20");
   made.cut(0.3, 9);
-  const auto at_once = prune::cut_to(*made.dense, {.cuts = {made.kept}});
+  const auto at_once = prune::prune_to_structure(*made.dense, {.cuts = {made.kept}});
   const at::Tensor x = torch::randn({2, 3, 32, 32});
   EXPECT_TRUE(torch::equal(at_once.module->forward(x), made.now->forward(x)));
   const Kept &first = made.structure.cuts[0], &second = made.structure.cuts[1];
@@ -375,7 +377,7 @@ TEST(StructureFile, ChangedBytesAreReadOrRefused) {
         file[at] = "0123456789,:[]{}\"-.ea\xff"[random() % 22];
     }
     try {
-      prune::cut_to(*made.dense, prune::structure_from_json(file, made.graph()));
+      prune::prune_to_structure(*made.dense, prune::structure_from_json(file, made.graph()));
     } catch (const Error&) {  // any other exception fails the test
       ++refused;
     }
@@ -413,7 +415,7 @@ TEST(StructureFile, APartOfAUnitIsNoCut) {
   const auto cut_with = [&](const std::function<void(Kept&)>& change) {
     Structure structure = made.structure;
     change(structure.cuts[0]);
-    prune::cut_to(*made.dense, structure);
+    prune::prune_to_structure(*made.dense, structure);
   };
   for (const auto& [name, dims] : made.kept) {
     for (size_t d = 0; d < dims.size(); ++d) {
@@ -424,7 +426,7 @@ TEST(StructureFile, APartOfAUnitIsNoCut) {
   const std::string name = made.kept.begin()->first;
   EXPECT_ERROR(cut_with([&](Kept& kept) { kept.erase(name); }), "expected what was kept of '" + name + "'");
   EXPECT_ERROR(cut_with([&](Kept& kept) { kept["other"] = {}; }), "got one with 'other' in cut 1");
-  EXPECT_ERROR(prune::cut_to(*made.now, made.structure), "expected ");
+  EXPECT_ERROR(prune::prune_to_structure(*made.now, made.structure), "expected ");
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include "error_of.h"
 #include "ulp/models/image_model.h"
 #include "ulp/models/registry.h"
-#include "ulp/prune/structured/cut_recipe.h"
+#include "ulp/prune/structured/channel_pruning_recipe.h"
 
 namespace ulp::test {
 namespace {
@@ -171,10 +171,10 @@ TEST(MeasuredWidths, TheCutSaysWhatRoundingCost) {
   torch::manual_seed(3);
   const auto module = capture(*models::make_model("resnet20"), {torch::randn({2, 3, 32, 32})});
   const WidthTable table = tiles_of_eight();
-  prune::CutRecipe recipe{.scope = prune::UnitScope::local, .measured_widths = true};
-  EXPECT_ERROR(prune::narrow(*module, recipe, 0.4),
+  prune::ChannelPruningRecipe recipe{.scope = prune::UnitScope::local, .measured_widths = true};
+  EXPECT_ERROR(prune::prune_by_recipe(*module, recipe, 0.4),
                "expected a table of widths for measured_widths, got none");
-  const auto rounded = prune::narrow(*module, recipe, 0.4, {.widths = &table});
+  const auto rounded = prune::prune_by_recipe(*module, recipe, 0.4, {.widths = &table});
   for (const auto& [name, attribute] : rounded.module->graph().attributes()) {
     if (attribute.tensor.dim() == 4) {
       EXPECT_EQ(attribute.tensor.size(0) % 8, 0) << name;
@@ -185,26 +185,27 @@ TEST(MeasuredWidths, TheCutSaysWhatRoundingCost) {
   const auto whole = prune::size_of(module->graph()), after = prune::size_of(rounded.module->graph());
   EXPECT_LE(after.macs, 0.4 * double(whole.macs));
   recipe.measured_widths = false;
-  const auto plain = prune::narrow(*module, recipe, 0.4);
+  const auto plain = prune::prune_by_recipe(*module, recipe, 0.4);
   EXPECT_EQ(plain.rounded.macs, 0);
   EXPECT_EQ(plain.rounded.parameters, 0);
   EXPECT_FALSE(plain.latency);
 
   // By a clock, in the same recipe.
   recipe.measure = prune::Measure::latency;
-  EXPECT_ERROR(prune::narrow(*module, recipe, 0.5), "expected a function that measures, got none");
-  const auto fast = prune::narrow(*module, recipe, 0.5, {.seconds = [](const graph::GraphModule& cut) {
-    return 1e-9 * double(prune::size_of(cut.graph()).macs);
-  }});
+  EXPECT_ERROR(prune::prune_by_recipe(*module, recipe, 0.5), "expected a function that measures, got none");
+  const auto fast =
+      prune::prune_by_recipe(*module, recipe, 0.5, {.seconds = [](const graph::GraphModule& cut) {
+        return 1e-9 * double(prune::size_of(cut.graph()).macs);
+      }});
   ASSERT_TRUE(fast.latency);
   EXPECT_LE(prune::size_of(fast.module->graph()).macs, 0.5 * double(whole.macs));
   const auto groups = prune::groups(module->graph());
   EXPECT_ERROR(prune::select_target(module->graph(), groups, prune::importance(*module, groups), {},
                                     {prune::Measure::latency, 0.5}),
                "got latency, which select_latency() measures");
-  prune::CutRecipe kept = recipe;
+  prune::ChannelPruningRecipe kept = recipe;
   kept.measured_widths = true;
-  EXPECT_EQ(prune::CutRecipe::from_json(kept.to_json()), kept);
+  EXPECT_EQ(prune::ChannelPruningRecipe::from_json(kept.to_json()), kept);
 }
 
 }  // namespace

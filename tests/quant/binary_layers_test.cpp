@@ -58,9 +58,9 @@ TEST(BinaryConv2d, EveryScaleHasItsShapesAndLearns) {
     conv(x).square().sum().backward();
     EXPECT_EQ(conv(x).sizes(), (std::vector<int64_t>{2, 6, 5, 7}));
     for (const auto& parameter : conv->named_parameters()) {
-      ASSERT_TRUE(parameter.value().grad().defined()) << word_of(scale) << ' ' << parameter.key();
+      ASSERT_TRUE(parameter.value().grad().defined()) << enum_name(scale) << ' ' << parameter.key();
       EXPECT_GT(parameter.value().grad().abs().sum().item<float>(), 0)
-          << word_of(scale) << ' ' << parameter.key();
+          << enum_name(scale) << ' ' << parameter.key();
     }
     int64_t numbers = 0;
     for (const auto& parameter : conv->named_parameters()) {
@@ -71,14 +71,14 @@ TEST(BinaryConv2d, EveryScaleHasItsShapesAndLearns) {
                              : scale == BinaryScale::spatial   ? 6 + 35
                              : scale == BinaryScale::separable ? 6 + 5 + 7
                                                                : 0;
-    EXPECT_EQ(numbers, expected) << word_of(scale);
+    EXPECT_EQ(numbers, expected) << enum_name(scale);
     // Learned ones start where the mean one stands.
     if (is_learned(scale)) {
       BinaryConv2d mean(Conv2dOptions(4, 6, 3).padding(1));
       const at::NoGradGuard no_grad;
       mean->weight.copy_(conv->weight);
       mean->bias.copy_(conv->bias);
-      EXPECT_TRUE(at::allclose(conv(x), mean(x), 1e-6, 1e-6)) << word_of(scale);
+      EXPECT_TRUE(at::allclose(conv(x), mean(x), 1e-6, 1e-6)) << enum_name(scale);
     }
   }
 }
@@ -176,7 +176,7 @@ TEST(PackBinaryWeights, KeepsEveryBitInAThirtiethOfTheBytes) {
     const at::NoGradGuard no_grad;
     const at::Tensor y = model->forward(x);
     const auto packed = pack_binary_weights(capture(model, {x}));
-    EXPECT_TRUE(packed->forward(x).equal(y)) << word_of(scale);
+    EXPECT_TRUE(packed->forward(x).equal(y)) << enum_name(scale);
     EXPECT_EQ(packed->named_buffers()["2.weight.signs"].sizes(), (std::vector<int64_t>{64, 3, 3, 8}));
     for (const auto& parameter : packed->named_parameters()) EXPECT_NE(parameter.key(), "2.weight");
   }

@@ -40,7 +40,7 @@ TEST(Binarize, GradientsAreThoseOfTheEstimators) {
     at::Tensor x = torch::tensor(points).requires_grad_();
     const at::Tensor weight = torch::arange(1, static_cast<int64_t>(points.size()) + 1).to(at::kFloat);
     (binarize(x, kind) * weight).sum().backward();
-    EXPECT_TRUE(x.grad().equal(weight * torch::tensor(factors))) << word_of(kind) << ' ' << x.grad();
+    EXPECT_TRUE(x.grad().equal(weight * torch::tensor(factors))) << enum_name(kind) << ' ' << x.grad();
   };
   expect(SignGradient::clipped, {0, 0, 1, 1, 1, 1, 1, 0, 0});
   expect(SignGradient::approx, {0, 0, 0, 1.5F, 2, 1, 0, 0, 0});

@@ -117,7 +117,7 @@ TEST(BinaryQat, EveryFormTrainsAndConvertsBitForBit) {
     Net model = make_net();
     const auto qat =
         prepare_qat(capture(model, {data(1, 4)}), Recipe::binary(), {.binary = {.layers = form}});
-    const std::string what = std::string(word_of(form.scale)) + (form.ternary ? " ternary" : "");
+    const std::string what = std::string(enum_name(form.scale)) + (form.ternary ? " ternary" : "");
     const at::Tensor x = data(500, 64);
     const double before = binary_loss(*qat, x);
     train_binary(*qat, 8);
@@ -177,12 +177,12 @@ TEST(BinaryQat, TheFloatStageIsTheModelAndHasItsGradients) {
     const auto qat = prepare_qat(capture(model, {x}), Recipe::binary(), {.binary = {.layers = form}});
     qat->set_fake_quant_enabled(false);
     const at::Tensor z = qat->forward(x);
-    EXPECT_TRUE(at::allclose(z, y, 1e-4, 1e-4)) << word_of(form.scale);
+    EXPECT_TRUE(at::allclose(z, y, 1e-4, 1e-4)) << enum_name(form.scale);
     const std::vector<at::Tensor> got = gradients(*qat, z);
     // A learned scale is a factor by itself: the weight is normed, and has the gradient of a normed one.
     if (is_learned(form.scale)) continue;
     for (size_t i = 0; i < got.size(); ++i)
-      EXPECT_TRUE(at::allclose(got[i], expected[i], 1e-3, 1e-3)) << word_of(form.scale) << ' ' << i;
+      EXPECT_TRUE(at::allclose(got[i], expected[i], 1e-3, 1e-3)) << enum_name(form.scale) << ' ' << i;
   }
 }
 
@@ -223,7 +223,7 @@ TEST(BinaryQat, TheRestMayHaveIntegers) {
     EXPECT_EQ(calls_of(*converted, "ulp::binarize"), 4);
     EXPECT_EQ(calls_of(*converted, "ulp::unpack_signs"), form.ternary ? 0 : 4);
     EXPECT_GE(calls_of(*converted, "ulp::quantize"), 2);
-    EXPECT_TRUE(at::allclose(converted->forward(x), qat->forward(x), 1e-3, 1e-3)) << word_of(form.scale);
+    EXPECT_TRUE(at::allclose(converted->forward(x), qat->forward(x), 1e-3, 1e-3)) << enum_name(form.scale);
   }
 }
 

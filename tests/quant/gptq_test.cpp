@@ -30,7 +30,7 @@ Tensor hessian_of(const Tensor& x) {
   return wide.t().mm(wide);
 }
 
-Tensor values_of(const WeightCodes& codes) {
+Tensor values_of(const StoredQuantizedWeight& codes) {
   return dequantize_weight(codes);
 }
 
@@ -108,7 +108,7 @@ TEST(Gptq, WithoutCorrelationItIsPlainRounding) {
   const Tensor weight = at::randn({6, 40});
   for (const bool affine : {false, true}) {
     const WeightOnlyRecipe recipe{.bits = 4, .group = 16, .affine = affine, .act_order = true};
-    const WeightCodes codes = gptq_weight(weight, at::eye(40, at::kDouble) * 3, recipe);
+    const StoredQuantizedWeight codes = gptq_weight(weight, at::eye(40, at::kDouble) * 3, recipe);
     EXPECT_EQ(codes.codes.sizes(), at::IntArrayRef({6, 3, 8})) << "the last group is padded";
     EXPECT_TRUE(values_of(codes).equal(quantize_dequantize(weight, qparams_of(weight, recipe.scheme()))));
   }

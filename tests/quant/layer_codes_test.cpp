@@ -1,7 +1,7 @@
-#include "ulp/quant/static/layer_codes.h"
-
 #include <gtest/gtest.h>
 #include <torch/torch.h>
+
+#include "ulp/quant/static/bias_quantization.h"
 
 namespace ulp::quant {
 namespace {

@@ -12,7 +12,7 @@
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/quant/quantize.h"
-#include "ulp/quant/static/average_codes.h"
+#include "ulp/quant/static/quantized_average.h"
 
 namespace ulp::quant {
 namespace {

@@ -54,7 +54,7 @@ TEST(BinaryForms, AreMeasuredOnRequestAlone) {
 TEST(BinaryForms, WhatThereIsNoMemoryForStaysBits) {
   const Layer layer(64);
   PackRules rules;
-  rules.measured = std::make_shared<FormTable>("", size_t{1000});
+  rules.measured = std::make_shared<TimingCache>("", size_t{1000});
   const LayerForm form =
       make_binary_form(layer.config, layer.weights(false), some_isa(), rules, {1, 4}, true);
   EXPECT_EQ(form.note, "bits: too large to measure");

@@ -71,9 +71,9 @@ TEST(ConvBlocks, DenseOnesRunByRowsIfToldTo) {
   const Plan plan = dense_plan(Numbers::f32);
   const std::vector<Bytes> inputs = make_inputs(plan, 3, 3);
   const auto last = find_conv_blocks(plan)[0].last;
-  Engine never(plan, {.threads = 2, .blocks = LayerBlocks::never}),
-      measure(plan, {.threads = 2, .blocks = LayerBlocks::measure}),
-      always(plan, {.threads = 2, .blocks = LayerBlocks::always});
+  Engine never(plan, {.threads = 2, .blocks = DepthFirst::never}),
+      measure(plan, {.threads = 2, .blocks = DepthFirst::measure}),
+      always(plan, {.threads = 2, .blocks = DepthFirst::always});
   EXPECT_EQ(profile_of(measure, inputs, 3)[last].note, "");
   EXPECT_EQ(profile_of(always, inputs, 3)[last].note, "3 layers by rows");
   EXPECT_EQ(run_engine(always, 3, inputs), run_engine(never, 3, inputs));
@@ -112,8 +112,8 @@ TEST(ConvBlocks, GiveTheSameBits) {
   for (const Numbers numbers : {Numbers::f32, Numbers::bf16, Numbers::u8}) {
     for (const Plan& plan : {mobile_plan(numbers), dense_plan(numbers)}) {
       for (const int threads : {1, 3}) {
-        Engine apart(plan, {.threads = threads, .blocks = LayerBlocks::never});
-        Engine joined(plan, {.threads = threads, .blocks = LayerBlocks::always});
+        Engine apart(plan, {.threads = threads, .blocks = DepthFirst::never});
+        Engine joined(plan, {.threads = threads, .blocks = DepthFirst::always});
         for (const int64_t batch : {1, 5, 19}) {
           const std::vector<Bytes> inputs = make_inputs(plan, batch, 3);
           EXPECT_EQ(run_engine(joined, batch, inputs), run_engine(apart, batch, inputs)) << batch;
@@ -126,8 +126,8 @@ TEST(ConvBlocks, GiveTheSameBits) {
 TEST(ConvBlocks, TakeLessMemory) {
   if (!runs_by_rows()) GTEST_SKIP() << "plain loops do not run by rows";
   const Plan plan = mobile_plan(Numbers::f32, 96, 64);
-  Engine apart(plan, {.threads = 1, .blocks = LayerBlocks::never});
-  Engine joined(plan, {.threads = 1, .blocks = LayerBlocks::always});
+  Engine apart(plan, {.threads = 1, .blocks = DepthFirst::never});
+  Engine joined(plan, {.threads = 1, .blocks = DepthFirst::always});
   apart.reserve(4);
   joined.reserve(4);
   EXPECT_LT(2 * joined.arena_bytes(), apart.arena_bytes());
@@ -137,8 +137,8 @@ TEST(ConvBlocks, ProfilesGiveTheWorkToTheLastStep) {
   if (!runs_by_rows()) GTEST_SKIP() << "plain loops do not run by rows";
   const Plan plan = mobile_plan(Numbers::f32);
   const std::vector<Bytes> inputs = make_inputs(plan, 2, 3);
-  Engine apart(plan, {.threads = 1, .blocks = LayerBlocks::never});
-  Engine joined(plan, {.threads = 1, .blocks = LayerBlocks::always});
+  Engine apart(plan, {.threads = 1, .blocks = DepthFirst::never});
+  Engine joined(plan, {.threads = 1, .blocks = DepthFirst::always});
   const std::vector<StepProfile> all = profile_of(apart, inputs, 2), by_rows = profile_of(joined, inputs, 2);
   ASSERT_EQ(all.size(), by_rows.size());
   const StepRange block = find_conv_blocks(plan)[0];

@@ -261,7 +261,7 @@ TEST_P(EngineOps, BordersOfEveryKind) {
 
 TEST_P(EngineOps, ReductionsOfEveryKind) {
   using Dims = std::vector<ReducedDim>;
-  for (const auto& [kind, text, help] : Words<kernels::ReduceKind>::list) {
+  for (const auto& [kind, text, help] : EnumNames<kernels::ReduceKind>::list) {
     const bool place = kind == kernels::ReduceKind::argmax || kind == kernels::ReduceKind::argmin;
     for (const bool keepdim : {false, true}) {
       for (const Dims& dims : {Dims{{1}}, {{2}}, {{3}}, {{2}, {3}}, {{1}, {3}}, {{1}, {2}, {3}}}) {

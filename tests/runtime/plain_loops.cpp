@@ -21,7 +21,7 @@ float widen(uint16_t half) {
 /// `value` counts steps of the output's scale, which is 1 unless the output is u8.
 float activate(float value, Activation activation, const View& y) {
   if (activation == Activation::none) return value;
-  if (is_curve(activation)) {
+  if (is_smooth_activation(activation)) {
     return static_cast<float>(ulp::test::exact_activation(activation, value * y.info.scale)) / y.info.scale;
   }
   value = std::max(value, info_of(activation).low / y.info.scale);

@@ -116,7 +116,7 @@ TEST(GridSample, EveryKindIsPlainLoops) {
   for (const GridMode mode : {GridMode::bilinear, GridMode::nearest, GridMode::bicubic}) {
     for (const GridBorder border : {GridBorder::zeros, GridBorder::border, GridBorder::reflection}) {
       for (const bool corners : {false, true}) {
-        SCOPED_TRACE(std::string(word_of(mode)) + " " + word_of(border));
+        SCOPED_TRACE(std::string(enum_name(mode)) + " " + enum_name(border));
         for (const char* factor : {"0.23", "0.91"})
           check_near(sampled(mode, border, corners, factor), kGridBound);
       }

@@ -38,7 +38,9 @@ const Planned kExact[] = {
     {"every 3", [](const auto& model) { return every(model, 3); }},
     {"masks", [](const auto& model) { return every(model, 1000, {.masks = true, .smallest = 0}); }},
     {"file",
-     [](const auto& model) { return every(model, 5, {.place = memory::SavedPlace::file, .smallest = 0}); }},
+     [](const auto& model) {
+       return every(model, 5, {.place = memory::StorageLocation::file, .smallest = 0});
+     }},
 };
 
 train::Task task_of(const std::shared_ptr<models::ImageModel>& model, const io::ImageDataset& data,
@@ -87,8 +89,8 @@ TEST(Activations, LossyFormatsTrainOtherWeightsOfTheSameSize) {
     const at::Tensor found = trained("resnet14", options, [&](const auto& model) {
       return every(model, 1000, {.format = format, .smallest = 0});
     });
-    EXPECT_FALSE(found.equal(exact)) << word_of(format);
-    EXPECT_LT((found - exact).norm().item<double>(), 0.5 * exact.norm().item<double>()) << word_of(format);
+    EXPECT_FALSE(found.equal(exact)) << enum_name(format);
+    EXPECT_LT((found - exact).norm().item<double>(), 0.5 * exact.norm().item<double>()) << enum_name(format);
   }
 }
 
@@ -104,8 +106,10 @@ TEST(Activations, ResumedRunsDrawTheSameNumbers) {
        {ResumedPlan{"int8", {.batch = 16}, {.format = memory::SavedFormat::int8, .smallest = 0}},
         ResumedPlan{
             "int4", {.batch = 8, .accumulate = 2}, {.format = memory::SavedFormat::int4, .smallest = 0}},
-        ResumedPlan{
-            "exact in a file", {.batch = 16}, {.place = memory::SavedPlace::file, .smallest = 0}, true}}) {
+        ResumedPlan{"exact in a file",
+                    {.batch = 16},
+                    {.place = memory::StorageLocation::file, .smallest = 0},
+                    true}}) {
     const test::TemporaryFolder folder, states;
     const auto data = bars();
     const PlanOf plan = [&](const auto& model) { return every(model, 4, one.saved); };

@@ -165,12 +165,12 @@ TEST(ExampleBatch, LeavesTheStreamWhereItWas) {
 
 TEST(LearnerSetup, FollowsTheLengthOfTheRun) {
   const auto stream = numbered(20, 4);
-  const auto whole = learner_setup(*stream, {.epochs = 3, .batch = 4});
+  const auto whole = distillation_setup(*stream, {.epochs = 3, .batch = 4});
   EXPECT_EQ(whole.samples, 20);
   EXPECT_EQ(whole.epoch_batches, 5);
   EXPECT_EQ(whole.batches, 15);
   EXPECT_EQ(whole.example.samples.size(0), 4);
-  EXPECT_EQ(learner_setup(*stream, {.batch = 4, .accumulate = 2, .max_steps = 7}).batches, 14);
+  EXPECT_EQ(distillation_setup(*stream, {.batch = 4, .accumulate = 2, .max_steps = 7}).batches, 14);
 }
 
 /// A student that learns from a wider network on labels of a part of the data.
@@ -188,7 +188,7 @@ std::shared_ptr<ulp::distill::Distiller> distiller(BatchStream& batches, const T
   const auto student = network(6, 1);
   const auto teacher = graph_teacher(*network(12, 2), teacher_places(recipe));
   torch::manual_seed(seed);
-  DistillerSetup setup = learner_setup(batches, options);
+  DistillerSetup setup = distillation_setup(batches, options);
   setup.student = student;
   setup.teacher = teacher;
   setup.recipe = recipe;

@@ -177,7 +177,7 @@ TicketTask make_noisy_task() {
 TEST(Tickets, NoiseAndStatisticsGoOnWithTheSameBytes) {
   for (const Rewind rewind :
        {Rewind::weights, Rewind::learning_rate, Rewind::fine_tune, Rewind::reinitialize}) {
-    SCOPED_TRACE(word_of(rewind));
+    SCOPED_TRACE(enum_name(rewind));
     const test::TemporaryFolder whole, parts;
     TicketOptions wanted = options(rewind);
     wanted.rounds = 2;

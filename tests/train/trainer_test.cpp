@@ -83,7 +83,7 @@ TEST(Trainer, EveryOptimizerLowersTheLoss) {
                     {.optimizer = optimizer, .epochs = 20, .batch = 16, .augment = false});
     const double first = trainer.step().loss;
     run_to(trainer, trainer.total_steps() - 1);
-    EXPECT_LT(trainer.step().loss, 0.2 * first) << ulp::word_of(optimizer);
+    EXPECT_LT(trainer.step().loss, 0.2 * first) << ulp::enum_name(optimizer);
   }
 }
 

@@ -7,14 +7,14 @@
 #include <optional>
 
 #include "ulp/app/bench_parts.h"
-#include "ulp/app/network_form.h"
+#include "ulp/app/model_signature.h"
 #include "ulp/app/step_profile.h"
 #include "ulp/base/error.h"
 #include "ulp/lower/evaluate.h"
 
 namespace ulp::app {
 
-at::Tensor random_inputs(const Runnable& model, int64_t batch) {
+at::Tensor random_inputs(const InferenceModel& model, int64_t batch) {
   torch::manual_seed(0);
   if (model.engine) return random_input(model.engine->inputs().front(), batch);
   return torch::randn(model.spec.batch_sizes(batch));
@@ -32,7 +32,7 @@ using report::Cell;
 
 constexpr int kProfileRuns = 5;
 
-measure::Candidate candidate(const Runnable& model, const std::string& name, int64_t largest) {
+measure::Candidate candidate(const InferenceModel& model, const std::string& name, int64_t largest) {
   const at::Tensor images = random_inputs(model, largest);
   if (!model.engine) {
     const bool as_given = model.pieces != nullptr ||
@@ -54,12 +54,12 @@ measure::Candidate candidate(const Runnable& model, const std::string& name, int
           model.engine->threads()};
 }
 
-report::Table pieces_table(const std::string& name, const Runnable& model, int64_t batch) {
+report::Table pieces_table(const std::string& name, const InferenceModel& model, int64_t batch) {
   const at::Tensor images = random_inputs(model, batch);
   model.pieces->run({images});
-  const std::vector<PieceInfo> pieces = model.pieces->profile({images});
+  const std::vector<PartitionInfo> pieces = model.pieces->profile({images});
   double total = 0;
-  for (const PieceInfo& piece : pieces) total += piece.seconds;
+  for (const PartitionInfo& piece : pieces) total += piece.seconds;
   report::Table table{.title = name + ", batch " + std::to_string(batch) + ", by piece",
                       .columns = {{"runs on"},
                                   {"nodes"},
@@ -67,7 +67,7 @@ report::Table pieces_table(const std::string& name, const Runnable& model, int64
                                   {"passes in and out", "KB"},
                                   {"time", "us"},
                                   {"share", "%"}}};
-  for (const PieceInfo& piece : pieces) {
+  for (const PartitionInfo& piece : pieces) {
     std::string why;
     for (const std::string& reason : piece.why) why += (why.empty() ? "" : "; ") + reason;
     table.add_row({piece.engine ? "engine" : "LibTorch", static_cast<double>(piece.nodes),
@@ -91,7 +91,7 @@ report::Table empty_speed_table() {
 }
 
 /// The rows of one batch size.
-void add_rows(report::Table& table, const std::vector<Runnable>& models,
+void add_rows(report::Table& table, const std::vector<InferenceModel>& models,
               const std::vector<measure::Candidate>& candidates, int64_t batch,
               const std::vector<measure::Timing>& timings) {
   const measure::Timing& first = timings.front();
@@ -114,24 +114,24 @@ void add_rows(report::Table& table, const std::vector<Runnable>& models,
 std::vector<report::Table> bench(const BenchOptions& options) {
   if (options.models.empty()) fail("app.bench", "expected at least one model, got none");
   if (options.batches.empty()) fail("app.bench", "expected at least one batch size, got none");
-  std::vector<Runnable> models;
+  std::vector<InferenceModel> models;
   std::vector<measure::Candidate> candidates;
   const int64_t largest = *std::max_element(options.batches.begin(), options.batches.end());
   for (const std::string& path : options.models) {
-    models.push_back(load_runnable(path, options.script_spec,
-                                   {.threads = options.threads,
-                                    .error_budget = options.error_budget,
-                                    .max_measuring_seconds = options.max_measuring_seconds}));
+    models.push_back(load_inference_model(path, options.script_spec,
+                                          {.threads = options.threads,
+                                           .error_budget = options.error_budget,
+                                           .max_measuring_seconds = options.max_measuring_seconds}));
     if (models.back().graph) expect_sample_input(*models.back().graph, path);
   }
   const bool traced = !options.trace.empty();
   const bool engines =
-      std::ranges::any_of(models, [](const Runnable& model) { return model.engine != nullptr; });
+      std::ranges::any_of(models, [](const InferenceModel& model) { return model.engine != nullptr; });
   if (traced && !engines) fail("app.bench", "expected an engine to trace, got none");
   std::vector<std::string> names = options.models;
   for (size_t i = 0; options.pieces && i < options.models.size(); ++i) {
     if (models[i].engine) continue;
-    models.push_back(in_pieces(models[i], {.max_measuring_seconds = options.max_measuring_seconds}));
+    models.push_back(as_partitioned(models[i], {.max_measuring_seconds = options.max_measuring_seconds}));
     names.push_back(names[i]);
   }
   for (size_t i = 0; i < models.size(); ++i) candidates.push_back(candidate(models[i], names[i], largest));

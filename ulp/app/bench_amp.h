@@ -9,8 +9,8 @@
 
 #include "ulp/amp/optimizer/update_rule.h"
 #include "ulp/base/export.h"
+#include "ulp/measure/interference.h"
 #include "ulp/measure/op_profile.h"
-#include "ulp/measure/quietness.h"
 #include "ulp/report/report.h"
 
 namespace ulp::app {

@@ -57,7 +57,7 @@ struct Service {
   size_t arena_bytes = 0;  ///< of each
 };
 
-Service serve(const Runnable& model, int callers, int64_t batch, const BenchOptions& options) {
+Service serve(const InferenceModel& model, int callers, int64_t batch, const BenchOptions& options) {
   const at::Tensor images = random_inputs(model, batch);
   std::vector<std::unique_ptr<Caller>> all;
   for (int i = 0; i < callers; ++i)
@@ -83,7 +83,7 @@ Service serve(const Runnable& model, int callers, int64_t batch, const BenchOpti
 
 }  // namespace
 
-report::Table callers_table(const std::vector<Runnable>& models, const BenchOptions& options) {
+report::Table callers_table(const std::vector<InferenceModel>& models, const BenchOptions& options) {
   using report::Better;
   report::Table table{.title = "Callers",
                       .columns = {{"model"},

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "ulp/amp/autocast/precision.h"
+#include "ulp/base/anonymous_file.h"
 #include "ulp/base/error.h"
-#include "ulp/base/nameless_file.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/memory/checkpoint/costs.h"
 #include "ulp/memory/checkpoint/plan.h"
@@ -167,7 +167,7 @@ void CheckpointChoice::apply(train::Task& task) const {
     task.activations = [state = state_](const graph::GraphModule& model) {
       return state->plan_of(model.graph());
     };
-  if (state_->plan.offload_optimizer == memory::SavedPlace::file)
+  if (state_->plan.offload_optimizer == memory::StorageLocation::file)
     task.offload.state_folder = usual_folder(state_->plan.offload_folder);
 }
 

@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "ulp/app/checksum.h"
-#include "ulp/app/distill_figures.h"
+#include "ulp/app/distill_metrics.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/distill/distiller.h"
-#include "ulp/distill/exits.h"
+#include "ulp/distill/early_exits.h"
 #include "ulp/distill/layer_init.h"
 #include "ulp/distill/mutual.h"
 #include "ulp/distill/soft_labels.h"
@@ -61,12 +61,12 @@ class DistillRunner {
       fail(kRunDistillWhere, "expected a peer of the student, got none");
     if (request_.generations < 1)
       fail(kRunDistillWhere, "expected generations >= 1, got ", request_.generations);
-    for (const Runnable& teacher : request_.teachers) {
+    for (const InferenceModel& teacher : request_.teachers) {
       if (teacher.spec.num_classes != request_.spec.num_classes)
         fail(kRunDistillWhere, "expected a teacher of ", request_.spec.num_classes, " classes, got ",
              teacher.spec.num_classes);
     }
-    for (const Runnable& teacher : request_.teachers) {
+    for (const InferenceModel& teacher : request_.teachers) {
       if (teacher.spec.mean != request_.spec.mean || teacher.spec.std != request_.spec.std)
         fail(kRunDistillWhere, "expected teachers of one normalisation of the data, got '", teacher.spec.name,
              "' with another one");
@@ -94,11 +94,11 @@ class DistillRunner {
     outcome.title = request_.student.name;
     if (request_.scheme == DistillScheme::offline) {
       outcome.title += " from ";
-      for (const Runnable& teacher : request_.teachers)
+      for (const InferenceModel& teacher : request_.teachers)
         outcome.title += (&teacher == request_.teachers.data() ? "" : " + ") + teacher.spec.name;
       const distill::Recipe& recipe = request_.recipe.recipe;
       if (recipe.labels > 0)
-        outcome.learns.push_back("labels x " + distill::Ramp::constant(recipe.labels).text());
+        outcome.learns.push_back("labels x " + distill::WeightSchedule::constant(recipe.labels).text());
       for (const distill::Term& term : recipe.terms) outcome.learns.push_back(term.describe());
       return;
     }
@@ -170,7 +170,7 @@ class DistillRunner {
 
   // Networks.
 
-  std::shared_ptr<distill::Teacher> teacher_of(const Runnable& teacher,
+  std::shared_ptr<distill::Teacher> teacher_of(const InferenceModel& teacher,
                                                const std::vector<std::string>& places) const {
     if (teacher.engine) return distill::engine_teacher(teacher.engine, places);
     return distill::graph_teacher(*teacher.graph, places, request_.teacher_precision);
@@ -182,7 +182,7 @@ class DistillRunner {
     if (std::ranges::any_of(places, [](const std::string& place) { return !place.empty(); }))
       fail(kRunDistillWhere, "expected losses of the output alone from several teachers");
     std::vector<std::shared_ptr<distill::Teacher>> members;
-    for (const Runnable& teacher : request_.teachers) members.push_back(teacher_of(teacher, {""}));
+    for (const InferenceModel& teacher : request_.teachers) members.push_back(teacher_of(teacher, {""}));
     return distill::ensemble(std::move(members), request_.teacher_weights, 1);
   }
 
@@ -209,7 +209,7 @@ class DistillRunner {
   /// What init_from() did, if that was asked for.
   std::optional<distill::InitReport> init_student(graph::GraphModule& student) const {
     if (!request_.init && request_.init_layers.empty()) return std::nullopt;
-    const Runnable& teacher = request_.teachers.front();
+    const InferenceModel& teacher = request_.teachers.front();
     if (teacher.graph == nullptr)
       fail(kRunDistillWhere, "expected a teacher with tensors to start from, got an engine");
     return distill::init_from(student, *teacher.graph, request_.init_layers);
@@ -227,7 +227,7 @@ class DistillRunner {
   /// Reads the file where there is one.
   std::shared_ptr<distill::TeacherCache> cached(std::shared_ptr<distill::Teacher> teacher, int64_t samples) {
     std::string of = request_.teacher_marks + data_mark();
-    for (const app::Runnable& one : request_.teachers) of += " " + one.spec.name;
+    for (const app::InferenceModel& one : request_.teachers) of += " " + one.spec.name;
     for (const double weight : request_.teacher_weights) of += " " + std::to_string(weight);
     of += " in " + request_.teacher_precision.name() + " at";
     for (const std::string& place : distill::teacher_places(request_.recipe.recipe))
@@ -238,7 +238,7 @@ class DistillRunner {
   }
 
   /// Trains; `suffix` is of its checkpoint, `identity` of what else a resumed run must share.
-  void train(train::Task task, const distill::Learner* learner, const std::string& name,
+  void train(train::Task task, const distill::DistillationTask* learner, const std::string& name,
              const std::string& suffix, const std::string& identity,
              const std::shared_ptr<distill::TeacherCache>& cache = nullptr) {
     task.description = request_.spec.to_json() + name + identity + learned_from();
@@ -276,7 +276,7 @@ class DistillRunner {
   void train_alone(const StudentSource& source) {
     const Started student = start(source);
     auto stream = learning_batches(nullptr);
-    distill::DistillerSetup setup = train::learner_setup(*stream, options());
+    distill::DistillerSetup setup = train::distillation_setup(*stream, options());
     setup.student = student.graph;
     setup.recipe = {.terms = {}, .labels = 1};
     setup.input_noise = request_.input_noise;
@@ -291,12 +291,12 @@ class DistillRunner {
   void try_losses(const StudentSource& source) {
     const distill::Recipe& recipe = request_.recipe.recipe;
     const auto stream = batches(true);
-    distill::DistillerSetup setup = train::learner_setup(*stream, options());
+    distill::DistillerSetup setup = train::distillation_setup(*stream, options());
     setup.student = start(source).graph;
     if (request_.assistants.empty() && request_.generations == 1) init_student(*setup.student);
     setup.teacher = given_teacher(distill::teacher_places(recipe));
     if (!request_.teacher_cache.empty()) cached(setup.teacher, setup.samples);
-    for (const Runnable& teacher : request_.teachers) {
+    for (const InferenceModel& teacher : request_.teachers) {
       const int64_t classes = teacher.forward(setup.example.inputs.at(0)).size(-1);
       if (classes != request_.spec.num_classes)
         fail(kRunDistillWhere, "expected a teacher of ", request_.spec.num_classes, " classes, got ",
@@ -308,7 +308,7 @@ class DistillRunner {
 
   void offline() {
     try_losses(request_.assistants.empty() ? request_.student : request_.assistants.front());
-    for (const Runnable& teacher : request_.teachers)
+    for (const InferenceModel& teacher : request_.teachers)
       figures_.add_teacher(request_.teachers.size() == 1 ? "teacher" : "teacher " + teacher.spec.name,
                            teacher);
     if (request_.alone) train_alone(request_.student);
@@ -356,7 +356,7 @@ class DistillRunner {
       cache = cached(teacher, stream->samples());
       teacher = cache;
     }
-    distill::DistillerSetup setup = train::learner_setup(*stream, options());
+    distill::DistillerSetup setup = train::distillation_setup(*stream, options());
     setup.student = student.graph;
     setup.teacher = teacher;
     setup.recipe = recipe;
@@ -385,7 +385,7 @@ class DistillRunner {
       started.push_back(start(source));
       peers.push_back(started.back().graph);
     }
-    auto learner = std::make_shared<distill::MutualLearner>(
+    auto learner = std::make_shared<distill::MutualDistillation>(
         peers, distill::MutualOptions{.weight = request_.peer_weight});
     train(train::learning_task(learner, learning_batches(nullptr)), learner.get(), "student taught", "", "");
     for (size_t i = 0; i < started.size(); ++i)
@@ -395,11 +395,12 @@ class DistillRunner {
 
   void self() {
     const distill::ExitOptions exits{.places = request_.exits, .features = request_.exit_features};
-    const distill::Batch example = train::learner_batch(train::example_batch(*batches(true)));
-    distill::SelfLearner(start(request_.student).graph, exits, example);  // throws before anything is trained
+    const distill::Batch example = train::distillation_batch(train::example_batch(*batches(true)));
+    distill::SelfDistillation(start(request_.student).graph, exits,
+                              example);  // throws before anything is trained
     if (request_.alone) train_alone(request_.student);
     const Started student = start(request_.student);
-    auto learner = std::make_shared<distill::SelfLearner>(student.graph, exits, example);
+    auto learner = std::make_shared<distill::SelfDistillation>(student.graph, exits, example);
     train(train::learning_task(learner, learning_batches(nullptr)), learner.get(), "student taught", "", "");
     finish(student, "student taught", request_.student.name);
     run_.student = student.network;

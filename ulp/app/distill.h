@@ -12,9 +12,9 @@
 #include "ulp/amp/autocast/precision.h"
 #include "ulp/app/distill_recipe.h"
 #include "ulp/app/distill_report.h"
+#include "ulp/app/inference_model.h"
 #include "ulp/app/model_file.h"
 #include "ulp/app/quantize_run.h"
-#include "ulp/app/runnable.h"
 #include "ulp/base/export.h"
 #include "ulp/train/checkpointing.h"
 #include "ulp/train/task.h"
@@ -37,7 +37,7 @@ enum class DistillScheme {
 /// Options of `ulp distill`.
 struct DistillRequest {
   DistillScheme scheme = DistillScheme::offline;
-  std::vector<Runnable> teachers;             ///< several are an ensemble of averaged probabilities
+  std::vector<InferenceModel> teachers;       ///< several are an ensemble of averaged probabilities
   std::vector<double> teacher_weights = {};   ///< of an ensemble; empty: equal
   amp::PrecisionName teacher_precision = {};  ///< of teachers that are no engines
   /// Keeps the teacher's values by sample; needs data without augmentation. `teacher_marks`: what tells these teachers from others

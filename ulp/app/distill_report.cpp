@@ -34,7 +34,7 @@ Chart accuracy_chart(const DistillOutcome& outcome) {
               .series = {},
               .bands = {}};
   report::Series series{.name = "accuracy"};
-  for (const LearnerState& state : outcome.states) {
+  for (const DistillationState& state : outcome.states) {
     if (!state.accuracy) continue;
     series.labels.push_back(state.name);
     series.y.push_back(state.accuracy->percent());
@@ -43,8 +43,8 @@ Chart accuracy_chart(const DistillOutcome& outcome) {
   return chart;
 }
 
-const LearnerState* find(const DistillOutcome& outcome, const std::string& name) {
-  for (const LearnerState& state : outcome.states) {
+const DistillationState* find(const DistillOutcome& outcome, const std::string& name) {
+  for (const DistillationState& state : outcome.states) {
     if (state.name == name) return &state;
   }
   return nullptr;
@@ -66,7 +66,7 @@ Table learners_table(const DistillOutcome& outcome) {
                   {"batch 1", "ms", Better::lower},
                   {"batch 16", "ms", Better::lower}},
       .rows = {}};
-  for (const LearnerState& state : outcome.states) {
+  for (const DistillationState& state : outcome.states) {
     table.add_row({state.name, state.network, state.accuracy ? Cell(state.accuracy->percent()) : Cell(),
                    state.accuracy ? Cell(state.accuracy->loss) : Cell(),
                    state.agreement ? Cell(100 * *state.agreement) : Cell(),
@@ -82,8 +82,8 @@ Table learners_table(const DistillOutcome& outcome) {
 report::Report distill_report(const DistillOutcome& outcome) {
   report::Report report{
       .title = "ulp distill: " + outcome.title, .subtitle = "", .created = report::timestamp()};
-  const LearnerState *alone = find(outcome, "student alone"), *taught = find(outcome, "student taught"),
-                     *teacher = find(outcome, "teacher");
+  const DistillationState *alone = find(outcome, "student alone"), *taught = find(outcome, "student taught"),
+                          *teacher = find(outcome, "teacher");
   if (alone && taught && alone->accuracy && taught->accuracy)
     report.headlines.push_back({number("%+.2f", taught->accuracy->percent() - alone->accuracy->percent()),
                                 "points of accuracy against the student alone"});

@@ -15,7 +15,7 @@
 namespace ulp::app {
 
 /// One network of a run: a teacher, an assistant, the student alone and taught.
-struct LearnerState {
+struct DistillationState {
   std::string name;     ///< its part: "teacher", "student alone"
   std::string network;  ///< "resnet20"
   std::optional<train::Accuracy> accuracy = {};
@@ -36,7 +36,7 @@ struct LearningCurve {
 /// Everything that one run of `ulp distill` found out.
 struct DistillOutcome {
   std::string title;  ///< "lenet5 from resnet14"
-  std::vector<LearnerState> states;
+  std::vector<DistillationState> states;
   std::vector<LearningCurve> curves;
   std::vector<std::string> learns;  ///< what the loss is made of, a line a term
   std::vector<std::string> notes;

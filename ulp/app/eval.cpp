@@ -2,8 +2,8 @@
 
 #include "ulp/app/data.h"
 #include "ulp/app/exchange_file.h"
-#include "ulp/app/network_form.h"
-#include "ulp/app/runnable.h"
+#include "ulp/app/inference_model.h"
+#include "ulp/app/model_signature.h"
 #include "ulp/base/error.h"
 
 namespace ulp::app {
@@ -11,7 +11,7 @@ namespace ulp::app {
 namespace {
 
 /// Whether it takes samples and says logits.
-void expect_trial(const Runnable& model, const std::string& path) {
+void expect_trial(const InferenceModel& model, const std::string& path) {
   if (model.graph) {
     expect_sample_input(*model.graph, path);
     expect_logits(*model.graph, path);
@@ -39,10 +39,11 @@ Trial make_trial(const EvalOptions& options) {
     trial.kind = "LibTorch";
     trial.forward = load_network(options.model, with_sizes_of(ModelSpec(), options.script_spec)).forward;
   } else {
-    const Runnable model = load_runnable(options.model, options.script_spec,
-                                         {.threads = options.threads,
-                                          .error_budget = options.error_budget,
-                                          .max_measuring_seconds = options.max_measuring_seconds});
+    const InferenceModel model =
+        load_inference_model(options.model, options.script_spec,
+                             {.threads = options.threads,
+                              .error_budget = options.error_budget,
+                              .max_measuring_seconds = options.max_measuring_seconds});
     expect_trial(model, options.model);
     trial.spec = model.spec;
     trial.kind = model.kind;

@@ -10,7 +10,7 @@
 
 #include "ulp/app/exchange_file.h"
 #include "ulp/app/inspect.h"
-#include "ulp/app/published_file.h"
+#include "ulp/app/pretrained_file.h"
 #include "ulp/base/component.h"
 #include "ulp/base/export.h"
 
@@ -22,7 +22,7 @@ struct ExchangeFiles {
                                                    ExchangeUse use, std::vector<FixedDimension>& fixed);
   std::shared_ptr<graph::GraphModule> (*load_pt2)(const std::filesystem::path& path, const ModelSpec& like);
   ModelSpec (*gguf_spec)(const std::filesystem::path& path);
-  PublishedModel (*load_gguf)(const std::filesystem::path& path);
+  PretrainedModel (*load_gguf)(const std::filesystem::path& path);
   /// The tensors of the file as it stores them, and its keys.
   FileContents (*gguf_contents)(const std::filesystem::path& path);
   /// The operators and tensors of a TensorFlow Lite file, or of a Core ML package, which is a folder.

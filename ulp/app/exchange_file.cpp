@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "ulp/app/exchange_component.h"
-#include "ulp/app/network_form.h"
+#include "ulp/app/model_signature.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/graph_file.h"

@@ -39,7 +39,7 @@ std::map<std::string, exchange::SizeRange> ranges_of(const ModelSpec& like) {
 std::shared_ptr<graph::GraphModule> with_sizes(std::shared_ptr<graph::GraphModule> module,
                                                const std::filesystem::path& path, const ModelSpec& like) {
   std::string names;
-  for (const graph::FreeDimension& free : module->graph().free)
+  for (const graph::DynamicDimension& free : module->graph().free)
     names += (names.empty() ? "'" : ", '") + free.name + "'";
   for (const auto& [name, size] : like.sizes) {
     if (std::ranges::none_of(module->graph().free,
@@ -78,14 +78,14 @@ ModelSpec read_gguf_spec(const std::filesystem::path& path) {
   return gguf_spec(exchange::import_gguf(path), path);
 }
 
-PublishedModel load_gguf(const std::filesystem::path& path) {
+PretrainedModel load_gguf(const std::filesystem::path& path) {
   const exchange::GgufModel file = exchange::import_gguf(path);
   const std::shared_ptr<models::TextModel> text = gguf_network(file, path);
   const auto forward = [text](const train::TaskBatch& batch) { return text->forward(batch.inputs); };
-  PublishedModel model{.network = {.module = text, .forward = forward},
-                       .spec = gguf_spec(file, path),
-                       .report = {},
-                       .codes = exchange::gpt2_codes(file)};
+  PretrainedModel model{.network = {.module = text, .forward = forward},
+                        .spec = gguf_spec(file, path),
+                        .report = {},
+                        .codes = exchange::gpt2_quantized_weights(file)};
   model.network = captured(model.network, model.spec);
   model.network.module->eval();
   return model;

@@ -13,7 +13,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "ulp/app/export_judge.h"
+#include "ulp/app/reference_runtimes.h"
 #include "ulp/app/scratch_folder.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
@@ -87,7 +87,7 @@ nlohmann::json task_of_free_sizes(const ScratchFolder& folder, const fs::path& f
   nlohmann::json task = {{"model", file.string()}, {"runs", nlohmann::json::array()}};
   for (const int64_t batch : {1, 7}) {
     std::vector<int64_t> sizes = {model.graph().batch_range.nearest(batch)};
-    for (const graph::FreeDimension& free : model.graph().free)
+    for (const graph::DynamicDimension& free : model.graph().free)
       sizes.push_back(batch == 1 ? free.max : std::max(free.min, free.max - free.multiple));
     task["runs"].push_back(record_run(folder, model, sizes, task["runs"].size()));
   }
@@ -191,7 +191,7 @@ ExportChecks check_tflite(const fs::path& file, graph::GraphModule& model, int64
   const std::array<int64_t, 2> of_the_file = {batch, batch}, free = {1, 7};
   for (const int64_t one : batch == 0 ? free : of_the_file) {
     std::vector<int64_t> sizes = {one};
-    for (const graph::FreeDimension& dimension : model.graph().free) sizes.push_back(dimension.max);
+    for (const graph::DynamicDimension& dimension : model.graph().free) sizes.push_back(dimension.max);
     task["runs"].push_back(record_run(folder, model, sizes, task["runs"].size()));
   }
   return compared(judged({kTfliteJudge, "LiteRT", "ai-edge-litert"}, folder, task), task);

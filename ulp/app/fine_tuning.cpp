@@ -80,7 +80,7 @@ std::shared_ptr<distill::Distiller> taught_by(const graph::GraphModule& before,
   const std::optional<distill::Recipe> lessons = training.lessons();
   if (!lessons) return nullptr;
   torch::manual_seed(static_cast<int64_t>(training.options.seed));  // adapters and memories
-  distill::DistillerSetup setup = train::learner_setup(batches, training.options);
+  distill::DistillerSetup setup = train::distillation_setup(batches, training.options);
   setup.student = std::move(model);
   setup.teacher = distill::graph_teacher(before, distill::teacher_places(*lessons));
   setup.recipe = *lessons;

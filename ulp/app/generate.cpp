@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "ulp/app/inference_model.h"
 #include "ulp/app/model_file.h"
-#include "ulp/app/runnable.h"
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
 #include "ulp/base/seconds_since.h"
@@ -128,7 +128,8 @@ class TextWriter {
   /// Refuses engines that do something else.
   std::string continued_dimension(const std::string& path, const Alphabet& alphabet) const {
     const auto &inputs = engine_.inputs(), &outputs = engine_.outputs();
-    const bool continued = engine_.free().size() == 1 && engine_.continued() == engine_.free()[0].name;
+    const bool continued =
+        engine_.free().size() == 1 && engine_.decoding_dimension() == engine_.free()[0].name;
     if (!continued) {
       fail_file(kGenerateWhere,
                 "expected an engine whose runs continue each other (ulp lower --continued time), got '", path,
@@ -145,7 +146,7 @@ class TextWriter {
                 tokens ? " with " + std::to_string(said) : "",
                 tokens && said > alphabet.size() ? "; --tokenizer names the file of its tokens" : "");
     }
-    return engine_.continued();
+    return engine_.decoding_dimension();
   }
 
   runtime::Engine engine_;

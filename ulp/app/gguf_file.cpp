@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ulp/base/error.h"
-#include "ulp/io/published_weights.h"
+#include "ulp/io/pretrained_weights.h"
 #include "ulp/models/gpt2.h"
 
 namespace ulp::app {
@@ -63,7 +63,7 @@ std::shared_ptr<models::TextModel> gguf_network(const exchange::GgufModel& file,
                                                 const std::filesystem::path& path) {
   const io::NamedTensors tensors = exchange::gpt2_tensors(file);
   auto model = models::make_gpt2(config_of(file, tensors, path.string()));
-  io::assign_published(*model, tensors, /*strict=*/true, path.string());
+  io::assign_pretrained(*model, tensors, /*strict=*/true, path.string());
   model->eval();
   return model;
 }

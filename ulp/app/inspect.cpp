@@ -6,7 +6,7 @@
 
 #include "ulp/app/exchange_component.h"
 #include "ulp/app/exchange_file.h"
-#include "ulp/app/published_file.h"
+#include "ulp/app/pretrained_file.h"
 #include "ulp/app/torchscript_file.h"
 #include "ulp/base/safetensors.h"
 #include "ulp/graph/graph_module.h"
@@ -153,17 +153,17 @@ std::string lines_of(const std::vector<std::string>& names) {
 FileContents published_contents(const std::filesystem::path& path, const ModelSpec& like) {
   FileContents contents;
   contents.tensors = {.title = "Tensors", .columns = {{"name"}, {"dtype"}, {"shape"}, {"size", "bytes"}}};
-  for (const auto& [name, tensor] : io::load_published_tensors(path)) {
+  for (const auto& [name, tensor] : io::load_pretrained_tensors(path)) {
     contents.tensors.add_row({name, std::string(c10::toString(tensor.scalar_type())),
                               shape_text(tensor.sizes().vec()), static_cast<double>(tensor.nbytes())});
     contents.bytes += tensor.nbytes();
   }
   ModelSpec own = like;
   own.num_classes = 0;  // the file's
-  const PublishedModel model =
-      load_published_model(path, published_spec(path).value_or(own), PublishedFit::partial);
+  const PretrainedModel model =
+      load_pretrained_model(path, pretrained_spec(path).value_or(own), PretrainedFit::partial);
   contents.kind = "published weights of " + model.spec.name;
-  const io::PublishedReport& report = model.report;
+  const io::PretrainedReport& report = model.report;
   for (const auto& [what, names] : {std::pair("missing", &report.differences.missing),
                                     {"unexpected", &report.differences.unexpected},
                                     {"does not fit", &report.differences.mismatched},
@@ -199,7 +199,7 @@ FileContents read_contents(const std::filesystem::path& path, const ModelSpec& l
     return exchange_files.functions(kReadContentsWhere).listed_contents(path);
   if (is_exchange_file(path) && !is_graph_file(path)) return exchange_contents(path, like);
   if (is_gguf_file(path)) return exchange_files.functions(kReadContentsWhere).gguf_contents(path);
-  if (is_published_file(path, like.network)) return published_contents(path, like);
+  if (is_pretrained_file(path, like.network)) return published_contents(path, like);
   if (is_zip_file(path)) return torchscript_contents(path);
   expect_safetensors(path);
   const SafetensorsFile file(path);

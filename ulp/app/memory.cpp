@@ -37,7 +37,7 @@ std::vector<int64_t> looked_at(const std::vector<int64_t>& lengths, bool large) 
 /// A network that is trained in fp32 is made once: it is the same after each run but for its weights.
 class Probes {
  public:
-  Probes(const TrainedModel& model, const MemoryQuestion& question, int64_t length)
+  Probes(const Workload& model, const MemoryQuestion& question, int64_t length)
       : model_(model),
         options_(question.options),
         fp8_(question.fp8),
@@ -78,7 +78,7 @@ class Probes {
 
   train::Task task(memory::RunSize size) const {
     if (!shares_) return in_fp8(model_.task(size));
-    TrainedModel shared = model_;
+    Workload shared = model_;
     shared.make = [this] {
       for (at::Tensor& parameter : first_->module->parameters()) parameter.mutable_grad().reset();
       return *first_;
@@ -86,7 +86,7 @@ class Probes {
     return in_fp8(shared.task(size));
   }
 
-  const TrainedModel& model_;
+  const Workload& model_;
   train::TrainOptions options_;
   std::optional<amp::Fp8Recipe> fp8_;
   bool shares_;
@@ -100,7 +100,7 @@ struct Asked {
   std::vector<int64_t> lengths;  ///< growing, `length` among them
 };
 
-Asked asked_lengths(const TrainedModel& model, const MemoryQuestion& question) {
+Asked asked_lengths(const Workload& model, const MemoryQuestion& question) {
   if (model.kind == NetworkKind::image) {
     if (question.length != 0 || !question.lengths.empty())
       fail(kMemoryWhere, "expected no lengths for ", model.name, ", which takes images");
@@ -125,10 +125,10 @@ Fit fit_of(memory::Predictor& predictor, int64_t budget, int64_t length) {
 
 }  // namespace
 
-void check_question(const TrainedModel& model, const MemoryQuestion& question) {
+void check_question(const Workload& model, const MemoryQuestion& question) {
   question.options.validate();
   question.plan.validate();
-  if (question.plan.offload_activations != memory::SavedPlace::memory)
+  if (question.plan.offload_activations != memory::StorageLocation::memory)
     fail(kMemoryWhere,
          "expected activations in memory, got them in a file: how much of them is on its way there, up to 64 "
          "MiB, "
@@ -139,7 +139,7 @@ void check_question(const TrainedModel& model, const MemoryQuestion& question) {
   asked_lengths(model, question);
 }
 
-MemoryAnswer ask_memory(const TrainedModel& model, const MemoryQuestion& question) {
+MemoryAnswer ask_memory(const Workload& model, const MemoryQuestion& question) {
   const PollsInterrupts polls;
   check_question(model, question);
   const Asked asked = asked_lengths(model, question);

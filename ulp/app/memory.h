@@ -9,7 +9,7 @@
 
 #include "ulp/amp/fp8/fp8_recipe.h"
 #include "ulp/app/memory_plan.h"
-#include "ulp/app/trained_model.h"
+#include "ulp/app/workload.h"
 #include "ulp/base/export.h"
 #include "ulp/memory/predict/predictor.h"
 #include "ulp/report/report.h"
@@ -53,11 +53,11 @@ struct MemoryAnswer {
 };
 
 /// Throws ulp::Error for options that do not go together and for lengths that the network cannot take.
-ULP_API void check_question(const TrainedModel& model, const MemoryQuestion& question);
+ULP_API void check_question(const Workload& model, const MemoryQuestion& question);
 
 /// Throws as check_question(), ulp::Error for networks that do not train, and Interrupted on Ctrl-C, which is
 /// seen between runs.
-ULP_API MemoryAnswer ask_memory(const TrainedModel& model, const MemoryQuestion& question);
+ULP_API MemoryAnswer ask_memory(const Workload& model, const MemoryQuestion& question);
 
 /// Bytes of each category at the peak, its share, and the most that it is at any time.
 ULP_API report::Table memory_table(const MemoryAnswer& answer);

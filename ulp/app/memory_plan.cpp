@@ -2,18 +2,18 @@
 
 #include <charconv>
 
+#include "ulp/base/anonymous_file.h"
 #include "ulp/base/byte_size.h"
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
 #include "ulp/base/fields_json.h"
-#include "ulp/base/nameless_file.h"
 #include "ulp/train/train_options.h"
 
 namespace ulp::app {
 
 namespace {
 
-using memory::SavedPlace;
+using memory::StorageLocation;
 
 constexpr const char* kMemoryPlanWhere = "app.MemoryPlan";
 constexpr std::string_view kEvery = "every:", kBytes = "bytes:";
@@ -26,8 +26,8 @@ std::optional<int64_t> positive_number(std::string_view text) {
 }
 
 /// A host that is none: there is no other device.
-std::optional<FieldConflict> no_host(const char* field, SavedPlace place) {
-  if (place != SavedPlace::host) return std::nullopt;
+std::optional<FieldConflict> no_host(const char* field, StorageLocation place) {
+  if (place != StorageLocation::host) return std::nullopt;
   const std::string name = std::string("{") + field + '=';
   return FieldConflict{
       name + "host} is for a model on a GPU, and this trains on the CPU, whose memory the host's is; " +
@@ -104,29 +104,29 @@ std::optional<FieldConflict> MemoryPlan::conflict() const {
   if (auto found = no_host("offload_optimizer", offload_optimizer)) return found;
   if (is_lossy() && checkpoint_activations.kind == CheckpointRule::Kind::bytes) {
     return FieldConflict{
-        std::string("{activations=") + word_of(activations) +
+        std::string("{activations=") + enum_name(activations) +
         "} and {checkpoint_activations=" + checkpoint_activations.text() +
         "} exclude each other: the bytes are those of exact values, and what is rounded would "
         "depend on times that are measured; sqrt and every:K go with it"};
   }
-  if (!offload_folder.empty() && offload_activations == SavedPlace::memory &&
-      offload_optimizer == SavedPlace::memory)
+  if (!offload_folder.empty() && offload_activations == StorageLocation::memory &&
+      offload_optimizer == StorageLocation::memory)
     return FieldConflict{"{offload_folder} is for {offload_activations=file} and {offload_optimizer=file}"};
   return std::nullopt;
 }
 
 std::optional<FieldConflict> MemoryPlan::conflict_with(const train::TrainOptions& options) const {
   const bool bare = options.resolved_precision().parameter_dtype && !options.master_weights();
-  if (offload_optimizer == SavedPlace::memory || !bare) return std::nullopt;
-  return FieldConflict{std::string("{offload_optimizer=") + word_of(offload_optimizer) +
+  if (offload_optimizer == StorageLocation::memory || !bare) return std::nullopt;
+  return FieldConflict{std::string("{offload_optimizer=") + enum_name(offload_optimizer) +
                        "} needs {masters} beside {precision=" + options.precision.name() +
                        "}: without them LibTorch makes the step and keeps its state"};
 }
 
 void MemoryPlan::validate() const {
   if (const auto found = conflict()) fail(ErrorCode::bad_option, kMemoryPlanWhere, found->text());
-  if (offload_activations == SavedPlace::file || offload_optimizer == SavedPlace::file)
-    const NamelessFile probe(kMemoryPlanWhere, offload_folder);
+  if (offload_activations == StorageLocation::file || offload_optimizer == StorageLocation::file)
+    const AnonymousFile probe(kMemoryPlanWhere, offload_folder);
 }
 
 std::string MemoryPlan::to_json() const {

@@ -48,8 +48,8 @@ struct ULP_API MemoryPlan {
   CheckpointRule checkpoint_activations = {};
   memory::SavedFormat activations = memory::SavedFormat::exact;  ///< others change gradients
   bool activation_masks = false;                                 ///< memory::SavedOptions::masks
-  memory::SavedPlace offload_activations = memory::SavedPlace::memory;
-  memory::SavedPlace offload_optimizer = memory::SavedPlace::memory;
+  memory::StorageLocation offload_activations = memory::StorageLocation::memory;
+  memory::StorageLocation offload_optimizer = memory::StorageLocation::memory;
   std::string offload_folder = {};  ///< of files; empty: that of temporary files
 
   /// Every field with its help and its flag.

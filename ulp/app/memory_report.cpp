@@ -32,7 +32,7 @@ std::string spaced(std::string name) {
 
 /// A chart's series of one category over time.
 report::Series series_of(const memory::Prediction& prediction, Category category) {
-  report::Series series{.name = word_of(category)};
+  report::Series series{.name = enum_name(category)};
   for (const memory::TimelinePoint& point : prediction.timeline) {
     series.x.push_back(static_cast<double>(point.time));
     series.y.push_back(mebibytes(point.bytes[static_cast<size_t>(category)]));
@@ -47,7 +47,7 @@ std::vector<report::Band> bands_of(const memory::Prediction& prediction) {
   for (size_t i = 0; i < points.size();) {
     size_t end = i;
     while (end < points.size() && points[end].phase == points[i].phase) ++end;
-    report::Band band{.from = static_cast<double>(points[i].time), .label = word_of(points[i].phase)};
+    report::Band band{.from = static_cast<double>(points[i].time), .label = enum_name(points[i].phase)};
     if (end < points.size()) band.to = static_cast<double>(points[end].time);
     const bool has_peak = std::any_of(
         points.begin() + static_cast<std::ptrdiff_t>(i), points.begin() + static_cast<std::ptrdiff_t>(end),
@@ -87,7 +87,7 @@ report::Chart shares_chart(const memory::Prediction& prediction) {
   report::Series at_peak{.name = "at the peak"}, most{.name = "at most"};
   for (size_t i = 0; i < memory::kCategories; ++i) {
     if (prediction.largest[i] == 0) continue;
-    const std::string name = word_of(static_cast<Category>(i));
+    const std::string name = enum_name(static_cast<Category>(i));
     at_peak.labels.push_back(name);
     at_peak.y.push_back(mebibytes(prediction.at_peak.bytes[i]));
     most.labels.push_back(name);
@@ -118,9 +118,9 @@ std::vector<report::Fact> settings_of(const MemoryAnswer& answer) {
   std::vector<report::Fact> facts = {{"network", answer.model},
                                      {"size", size_text(answer)},
                                      {"precision", options.precision.name()},
-                                     {"optimizer", word_of(options.optimizer)}};
-  if (const auto masters = options.master_weights()) facts.push_back({"masters", word_of(*masters)});
-  if (options.moments != amp::MomentFormat::fp32) facts.push_back({"moments", word_of(options.moments)});
+                                     {"optimizer", enum_name(options.optimizer)}};
+  if (const auto masters = options.master_weights()) facts.push_back({"masters", enum_name(*masters)});
+  if (options.moments != amp::MomentFormat::fp32) facts.push_back({"moments", enum_name(options.moments)});
   const nlohmann::json plan = changed_fields_to_json(answer.plan);
   for (const auto& [name, value] : plan.items())
     facts.push_back({spaced(name), value.is_string() ? value.get<std::string>() : value.dump()});
@@ -138,18 +138,18 @@ std::string cause_of_peak(const memory::Prediction& prediction) {
 
 report::Table memory_table(const MemoryAnswer& answer) {
   const memory::Prediction& prediction = answer.prediction;
-  report::Table table{.title = "Memory of training",
-                      .caption = answer.model + ", " + size_text(answer) + ", " +
-                                 answer.options.precision.name() + ", " + word_of(answer.options.optimizer) +
-                                 ": peak at " + cause_of_peak(prediction),
-                      .columns = {{"what"},
-                                  {"at the peak", "MiB", report::Better::none, 2},
-                                  {"share", "%", report::Better::none, 1},
-                                  {"at most", "MiB", report::Better::none, 2}}};
+  report::Table table{
+      .title = "Memory of training",
+      .caption = answer.model + ", " + size_text(answer) + ", " + answer.options.precision.name() + ", " +
+                 enum_name(answer.options.optimizer) + ": peak at " + cause_of_peak(prediction),
+      .columns = {{"what"},
+                  {"at the peak", "MiB", report::Better::none, 2},
+                  {"share", "%", report::Better::none, 1},
+                  {"at most", "MiB", report::Better::none, 2}}};
   const auto whole = static_cast<double>(std::max<int64_t>(prediction.peak_bytes, 1));
   for (size_t i = 0; i < memory::kCategories; ++i) {
     const int64_t bytes = prediction.at_peak.bytes[i];
-    table.add_row({std::string(word_of(static_cast<Category>(i))), mebibytes(bytes),
+    table.add_row({std::string(enum_name(static_cast<Category>(i))), mebibytes(bytes),
                    100 * static_cast<double>(bytes) / whole, mebibytes(prediction.largest[i])});
   }
   table.add_row(
@@ -192,7 +192,7 @@ report::Report memory_report(const MemoryAnswer& answer) {
   const memory::Prediction& prediction = answer.prediction;
   report::Report report{.title = "Memory of training " + answer.model,
                         .subtitle = size_text(answer) + ", " + answer.options.precision.name() + ", " +
-                                    word_of(answer.options.optimizer),
+                                    enum_name(answer.options.optimizer),
                         .created = report::timestamp(),
                         .settings = settings_of(answer),
                         .machine = report::machine_facts()};

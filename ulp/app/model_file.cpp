@@ -11,9 +11,9 @@
 
 #include "ulp/app/exchange_component.h"
 #include "ulp/app/exchange_file.h"
+#include "ulp/app/model_signature.h"
 #include "ulp/app/model_sizes.h"
-#include "ulp/app/network_form.h"
-#include "ulp/app/published_file.h"
+#include "ulp/app/pretrained_file.h"
 #include "ulp/app/torchscript_file.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parse_json.h"
@@ -158,10 +158,10 @@ LoadedModel loaded_graph(const std::filesystem::path& path, const ModelSpec& spe
       .spec = spec, .forward = [graph](const at::Tensor& x) { return graph->forward(x); }, .graph = graph};
 }
 
-LoadedModel load_published(const std::filesystem::path& path, const ModelSpec& like) {
-  PublishedModel model = load_published_model(path, like, PublishedFit::exact);
+LoadedModel load_pretrained(const std::filesystem::path& path, const ModelSpec& like) {
+  PretrainedModel model = load_pretrained_model(path, like, PretrainedFit::exact);
   auto graph = std::static_pointer_cast<graph::GraphModule>(model.network.module);
-  if (!model.codes.empty()) graph = quant::read_weight_codes(graph, model.codes);
+  if (!model.codes.empty()) graph = quant::read_quantized_weights(graph, model.codes);
   return {.spec = std::move(model.spec),
           .forward = [graph](const at::Tensor& x) { return graph->forward(x); },
           .graph = graph};
@@ -266,7 +266,7 @@ namespace {
 
 LoadedModel load_unchecked(const std::filesystem::path& path, const ModelSpec& script_spec) {
   if (is_exchange_file(path)) return load_exchange(path, script_spec);
-  if (is_published_file(path, script_spec.network)) return load_published(path, script_spec);
+  if (is_pretrained_file(path, script_spec.network)) return load_pretrained(path, script_spec);
   return is_zip_file(path) ? load_script(path, script_spec) : load_stored(path);
 }
 
@@ -279,11 +279,11 @@ LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& 
 }
 
 void expect_named_sizes(const ModelSpec& asked, const std::filesystem::path& path) {
-  const bool nameless = is_published_file(path, asked.network) && !says_its_network(path);
+  const bool nameless = is_pretrained_file(path, asked.network) && !says_its_network(path);
   if (!asked.network.empty() && !nameless)
     fail("app.load_model_file", "expected no --network beside '", path.string(),
          "', which says itself which network it is, got --network ", asked.network);
-  if (asked.sizes.empty() || (is_published_file(path) && !is_gguf_file(path)))
+  if (asked.sizes.empty() || (is_pretrained_file(path) && !is_gguf_file(path)))
     return;  // which is asked itself
   if (!is_exchange_file(path) || is_graph_file(path))
     fail("app.load_model_file",
@@ -304,7 +304,7 @@ void expect_asked_sizes(const ModelSpec& asked, const ModelSpec& found, const st
 
 std::optional<ModelSpec> read_model_spec(const std::filesystem::path& path) {
   if (is_exchange_file(path)) return exchange_spec(path);
-  if (is_published_file(path)) return published_spec(path);
+  if (is_pretrained_file(path)) return pretrained_spec(path);
   if (is_zip_file(path)) return std::nullopt;
   expect_safetensors(path);
   const io::Metadata metadata = io::load_metadata(path);
@@ -355,11 +355,11 @@ ModelSpec spec_for_file(const std::filesystem::path& path, ModelSpec like) {
   return like;
 }
 
-Network load_network(const std::filesystem::path& path, const ModelSpec& like, PublishedFit fit) {
+Network load_network(const std::filesystem::path& path, const ModelSpec& like, PretrainedFit fit) {
   if (is_exchange_file(path))
     return network_of(
         load_exchange_graph(path, with_sizes_of(exchange_spec(path), like), ExchangeUse::training));
-  if (is_published_file(path, like.network)) return load_published_model(path, like, fit).network;
+  if (is_pretrained_file(path, like.network)) return load_pretrained_model(path, like, fit).network;
   if (is_zip_file(path)) return network_of(load_script(path, like).graph);
   const auto [spec, is_graph] = expect_stored(path);
   if (is_graph) return network_of(load_stored_graph(path, spec));
@@ -396,7 +396,7 @@ Network captured(const Network& network, const ModelSpec& spec) {
 
 LoadedModel load_text_model_file(const std::filesystem::path& path, const ModelSpec& like) {
   if (is_exchange_file(path)) return load_exchange(path, {});
-  if (is_published_file(path)) return load_published(path, like);
+  if (is_pretrained_file(path)) return load_pretrained(path, like);
   const auto [spec, is_graph] = expect_stored(path);
   if (spec.kind == NetworkKind::image) {
     fail_file("app.load_text_model_file", "expected a network over text, got '", path.string(), "' with ",

@@ -116,7 +116,7 @@ struct Network {
 ULP_API Network make_network(const ModelSpec& spec);
 
 /// The handling of published weights that have other tensors than the network.
-enum class PublishedFit {
+enum class PretrainedFit {
   exact,   ///< an error that names them
   partial  ///< what fits is loaded, the rest starts new: a classifier of other classes
 };
@@ -125,7 +125,7 @@ enum class PublishedFit {
 /// mode. `like` has the size of images and texts where such a file leaves them free, and the number of classes of a partial fit. Throws
 /// FileError for anything else.
 ULP_API Network load_network(const std::filesystem::path& path, const ModelSpec& like = {},
-                             PublishedFit fit = PublishedFit::exact);
+                             PretrainedFit fit = PretrainedFit::exact);
 
 /// Throws ulp::Error where somebody asked for sizes of free dimensions beside a file that has none, or named
 /// the network of a file that says itself which it is.

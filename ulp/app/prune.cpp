@@ -4,8 +4,8 @@
 #include <cmath>
 #include <iterator>
 
-#include "ulp/app/narrow_source.h"
-#include "ulp/app/prune_figures.h"
+#include "ulp/app/importance_provider.h"
+#include "ulp/app/prune_metrics.h"
 #include "ulp/app/prune_progress.h"
 #include "ulp/app/prunes_while_training.h"
 #include "ulp/app/report_parts.h"
@@ -81,7 +81,7 @@ class PruneRunner {
       fail(kWhere, "expected training for a recipe whose schedule goes on to step ", masks->schedule.last(),
            ", got none");
     }
-    const auto* cuts = std::get_if<prune::CutRecipe>(&request_.recipe.recipe);
+    const auto* cuts = std::get_if<prune::ChannelPruningRecipe>(&request_.recipe.recipe);
     if (cuts != nullptr && cuts->lambda > 0)
       fail(kWhere, "expected training for a recipe with a regularizer, got none");
   }
@@ -111,14 +111,14 @@ class PruneRunner {
       recipe->parameters_in(dense_->graph());
       return;
     }
-    prune::CutRecipe recipe = std::get<prune::CutRecipe>(request_.recipe.recipe);
+    prune::ChannelPruningRecipe recipe = std::get<prune::ChannelPruningRecipe>(request_.recipe.recipe);
     if (prune::needs_data(recipe.criterion)) recipe.criterion = prune::Criterion::l2;
     recipe.measured_widths = false;
     if (recipe.measure == prune::Measure::latency) {  // whose target needs a clock
       recipe.measure = prune::Measure::macs;
       recipe.share = 1;
     }
-    prune::narrow(*dense_, recipe, recipe.share);
+    prune::prune_by_recipe(*dense_, recipe, recipe.share);
   }
 
   /// Where the run is to go on.
@@ -172,15 +172,15 @@ class PruneRunner {
   }
 
   /// Of a recipe of channels.
-  NarrowSource& source() {
+  ImportanceProvider& source() {
     if (!source_) {
-      source_.emplace(std::get<prune::CutRecipe>(request_.recipe.recipe),
-                      NarrowSource::Setup{.dense = dense_.get(),
-                                          .width_table = request_.width_table,
-                                          .threads = request_.threads,
-                                          .batches = [this] { return score_batches(); },
-                                          .inputs = request_.inputs,
-                                          .progress = request_.progress});
+      source_.emplace(std::get<prune::ChannelPruningRecipe>(request_.recipe.recipe),
+                      ImportanceProvider::Setup{.dense = dense_.get(),
+                                                .width_table = request_.width_table,
+                                                .threads = request_.threads,
+                                                .batches = [this] { return score_batches(); },
+                                                .inputs = request_.inputs,
+                                                .progress = request_.progress});
       whole_ = source_->measure(*dense_);
     }
     return *source_;
@@ -265,26 +265,27 @@ class PruneRunner {
   }
 
   void cut() {
-    const auto& recipe = std::get<prune::CutRecipe>(request_.recipe.recipe);
+    const auto& recipe = std::get<prune::ChannelPruningRecipe>(request_.recipe.recipe);
     if (!request_.structure.empty()) {
       structure_ = prune::structure_from_json(request_.structure, dense_->graph());
-      return use(prune::cut_to(*dense_, structure_).module, 1, "");
+      return use(prune::prune_to_structure(*dense_, structure_).module, 1, "");
     }
     structure_.inexact = recipe.inexact;
-    NarrowSource& source = this->source();
+    ImportanceProvider& source = this->source();
     int64_t step = 1;
     if (resumed_ && resumed_->training > 0) {
       structure_ = resumed_->structure;
       step = resumed_->training;
-      use(prune::cut_to(*dense_, structure_).module, step, suffix(recipe, step), /*show_pruned=*/false);
+      use(prune::prune_to_structure(*dense_, structure_).module, step, suffix(recipe, step),
+          /*show_pruned=*/false);
       ++step;
     } else if (recipe.lambda > 0) {
       penalize(recipe);
     }
     for (; step <= recipe.steps; ++step) {
       const double now = step == 1 ? whole_ : source.measure(*current_);
-      prune::NarrowerModel narrower =
-          source.narrow(*current_, std::min(1.0, whole_ * recipe.share_after(step) / now));
+      prune::PrunedModel narrower =
+          source.prune(*current_, std::min(1.0, whole_ * recipe.share_after(step) / now));
       std::ranges::move(source.notes(narrower), std::back_inserter(run_.outcome.notes));
       structure_.cuts.push_back(std::move(narrower.kept));
       if (step == 1) add_obstacles(narrower);
@@ -294,7 +295,7 @@ class PruneRunner {
   }
 
   /// Of the names of a step's states.
-  static std::string suffix(const prune::CutRecipe& recipe, int64_t step) {
+  static std::string suffix(const prune::ChannelPruningRecipe& recipe, int64_t step) {
     return recipe.steps == 1 ? "" : " " + std::to_string(step);
   }
 
@@ -316,7 +317,7 @@ class PruneRunner {
   }
 
   /// Trains so that unimportant units become small.
-  void penalize(const prune::CutRecipe& recipe) {
+  void penalize(const prune::ChannelPruningRecipe& recipe) {
     const prune::RegularizeOptions options{
         .penalty = recipe.regularizer, .lambda = recipe.lambda, .growth = recipe.growth};
     train(0, [&](train::Trainer& trainer, graph::GraphModule*) {
@@ -364,7 +365,7 @@ class PruneRunner {
     }
   }
 
-  void add_obstacles(const prune::NarrowerModel& narrower) {
+  void add_obstacles(const prune::PrunedModel& narrower) {
     for (const auto* obstacles : {&narrower.groups.obstacles, &narrower.whole}) {
       for (const prune::Obstacle& obstacle : *obstacles)
         run_.outcome.reasons.push_back("not pruned: " + obstacle.layer + ": " + obstacle.reason);
@@ -390,7 +391,7 @@ class PruneRunner {
     SweepPoint point{.asked = kept};
     std::shared_ptr<graph::GraphModule> pruned;
     if (request_.recipe.cuts()) {
-      const prune::NarrowerModel narrower = source().narrow(*trial, kept);
+      const prune::PrunedModel narrower = source().prune(*trial, kept);
       pruned = narrower.module;
       point.kept =
           (narrower.latency ? narrower.latency->chosen.measured : source().measure(*pruned)) / whole_;
@@ -410,7 +411,7 @@ class PruneRunner {
   PruneRun run_;
   PruneFigures figures_;
   std::shared_ptr<graph::GraphModule> dense_, current_;
-  std::optional<NarrowSource> source_;
+  std::optional<ImportanceProvider> source_;
   double whole_ = 0;  // what the recipe measures, of the dense network
   prune::Structure structure_;
   std::optional<PruneProgress> resumed_;

@@ -16,7 +16,7 @@
 #include "ulp/base/export.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/prune/prune_recipe.h"
-#include "ulp/prune/structured/cut_recipe.h"
+#include "ulp/prune/structured/channel_pruning_recipe.h"
 #include "ulp/train/checkpointing.h"
 #include "ulp/train/task.h"
 #include "ulp/train/tickets.h"
@@ -24,14 +24,14 @@
 namespace ulp::app {
 
 /// Single weights become zeros (weights), or channels, heads and neurons are cut out (channels).
-using AnyPruneRecipe = std::variant<prune::Recipe, prune::CutRecipe>;
+using AnyPruneRecipe = std::variant<prune::Recipe, prune::ChannelPruningRecipe>;
 
 /// A recipe as a file of the tool holds it: the recipe's own fields and the group "training".
 struct ULP_API PruneRecipe {
   AnyPruneRecipe recipe;
   FineTuning training = {};
 
-  bool cuts() const { return std::holds_alternative<prune::CutRecipe>(recipe); }
+  bool cuts() const { return std::holds_alternative<prune::ChannelPruningRecipe>(recipe); }
   void visit_fields(FieldVisitor& visit);
   /// Throws ulp::Error naming the field.
   void validate() const;

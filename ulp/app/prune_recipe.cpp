@@ -48,11 +48,11 @@ PruneRecipe PruneRecipe::from_json(const std::string& text) {
   if (own.is_object()) own.erase(kTrainingField.name);
   if (type == prune::Recipe::kType) {
     result.recipe = prune::Recipe::from_json(own.dump());
-  } else if (type == prune::CutRecipe::kType) {
-    result.recipe = prune::CutRecipe::from_json(own.dump());
+  } else if (type == prune::ChannelPruningRecipe::kType) {
+    result.recipe = prune::ChannelPruningRecipe::from_json(own.dump());
   } else {
     fail_file("app.PruneRecipe", "expected a recipe of type ", prune::Recipe::kType, " or ",
-              prune::CutRecipe::kType, ", got '", type, "'");
+              prune::ChannelPruningRecipe::kType, ", got '", type, "'");
   }
   read_training(text, result.training);
   return result;

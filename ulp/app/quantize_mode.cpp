@@ -68,7 +68,7 @@ QuantizedModel run_weight_only(const QuantizeJob& job) {
     return result;
   }
   if (!job.data && job.inputs.empty())
-    fail("app.quantize", "expected calibration samples for the method ", word_of(recipe.method));
+    fail("app.quantize", "expected calibration samples for the method ", enum_name(recipe.method));
   const PollsInterrupts polls;
   const auto data = [&](const quant::RunBatch& run) {
     for (const std::vector<at::Tensor>& batch : job.inputs) {

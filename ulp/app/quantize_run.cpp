@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "ulp/app/data.h"
-#include "ulp/app/plan_figures.h"
+#include "ulp/app/plan_metrics.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/module_copy.h"
 #include "ulp/lower/lower.h"

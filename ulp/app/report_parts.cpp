@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "ulp/measure/quietness.h"
+#include "ulp/measure/interference.h"
 
 namespace ulp::app {
 

@@ -34,7 +34,7 @@ int64_t rows_of_tables(const graph::Graph& graph) {
 
 std::vector<int64_t> usual_sizes(const graph::Graph& graph, int64_t batch) {
   std::vector<int64_t> sizes{batch};
-  for (const graph::FreeDimension& free : graph.free) {
+  for (const graph::DynamicDimension& free : graph.free) {
     const int64_t multiple = std::max<int64_t>(free.multiple, 1);
     const int64_t wanted = std::max(free.min, std::min(free.max, kUsualSize / multiple * multiple));
     sizes.push_back(std::min(free.max, (wanted + multiple - 1) / multiple * multiple));

@@ -9,12 +9,12 @@
 #include <regex>
 #include <set>
 
-#include "ulp/app/network_form.h"
+#include "ulp/app/model_signature.h"
 #include "ulp/app/road_steps.h"
 #include "ulp/base/error.h"
+#include "ulp/base/glob.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/base/nearest_names.h"
-#include "ulp/base/path_pattern.h"
 #include "ulp/graph/module_copy.h"
 #include "ulp/report/format.h"
 
@@ -48,8 +48,9 @@ std::string road_value(const graph::Graph& graph, const graph::Value& value, int
     std::string name = size.constant()                    ? std::to_string(size.offset)
                        : size == graph::SizeExpr{1, 1, 0} ? "N"
                                                           : "?";
-    for (const graph::FreeDimension& free : graph.free) {
-      const graph::FreeDimension::Place place{static_cast<size_t>(input), static_cast<int64_t>(d)};
+    for (const graph::DynamicDimension& free : graph.free) {
+      const graph::DynamicDimension::InputDimension place{static_cast<size_t>(input),
+                                                          static_cast<int64_t>(d)};
       if (input >= 0 && std::ranges::find(free.places, place) != free.places.end()) name = free.name;
     }
     sizes += (d == 0 ? "" : ", ") + name;
@@ -58,7 +59,7 @@ std::string road_value(const graph::Graph& graph, const graph::Value& value, int
 }
 
 /// Names of nodes of the graph and where they are.
-using NamedNodes = std::map<std::string, RoadPlace>;
+using NamedNodes = std::map<std::string, NodeLocation>;
 
 NamedNodes named_nodes(const graph::Graph& graph) {
   NamedNodes names;
@@ -71,11 +72,11 @@ NamedNodes named_nodes(const graph::Graph& graph) {
 
 /// The nodes that a refusal names: as graph::describe() writes them (of graphs that passes made of the model, too), else by a
 /// name in quotes that a node of the model has.
-std::vector<RoadPlace> places_in(const std::string& text, const NamedNodes& names) {
+std::vector<NodeLocation> places_in(const std::string& text, const NamedNodes& names) {
   static const std::regex described(R"(([A-Za-z_]\w*::[\w.]+) '([^']+)'(?: in ([^\s:;,']+))?)"),
       quoted("'([^']+)'");
-  std::vector<RoadPlace> places;
-  const auto add = [&](const RoadPlace& place) {
+  std::vector<NodeLocation> places;
+  const auto add = [&](const NodeLocation& place) {
     if (std::ranges::find(places, place) == places.end()) places.push_back(place);
   };
   for (std::sregex_iterator at(text.begin(), text.end(), described), end; at != end; ++at) {
@@ -115,13 +116,14 @@ RoadRefusal refusal_of(const Attempt& attempt) {
 }
 
 /// The nodes that stand in the way: those that the error has, else those that its text names.
-std::vector<RoadPlace> stops_of(const RoadRefusal& refusal, const NamedNodes& names) {
-  std::vector<RoadPlace> stops;
+std::vector<NodeLocation> stops_of(const RoadRefusal& refusal, const NamedNodes& names) {
+  std::vector<NodeLocation> stops;
   for (const ErrorPlace& place : refusal.places) {
     if (place.op.empty()) continue;  // an input, or the result
     const auto known = names.find(place.node);
-    const RoadPlace stop{place.op, place.node,
-                         place.module.empty() && known != names.end() ? known->second.module : place.module};
+    const NodeLocation stop{
+        place.op, place.node,
+        place.module.empty() && known != names.end() ? known->second.module : place.module};
     if (std::ranges::find(stops, stop) == stops.end()) stops.push_back(stop);
   }
   return stops.empty() ? places_in(refusal.text, names) : stops;
@@ -173,11 +175,11 @@ void describe_model(const graph::GraphModule& model, RoadReport& report) {
   }
 }
 
-nlohmann::json place_to_json(const RoadPlace& place) {
+nlohmann::json place_to_json(const NodeLocation& place) {
   return {{"op", place.op}, {"node", place.node}, {"module", place.module}};
 }
 
-void print_place(std::ostream& out, const RoadPlace& place) {
+void print_place(std::ostream& out, const NodeLocation& place) {
   out << "      at " << place.op << (place.op.empty() ? "'" : " '") << report::escape_controls(place.node)
       << "'";
   if (!place.module.empty()) out << " in " << report::escape_controls(place.module);
@@ -228,7 +230,7 @@ std::string RoadReport::to_json() const {
       {"steps", nlohmann::json::array()}};
   for (const RoadStep& step : steps) {
     nlohmann::json stops = nlohmann::json::array();
-    for (const RoadPlace& place : step.stops) stops.push_back(place_to_json(place));
+    for (const NodeLocation& place : step.stops) stops.push_back(place_to_json(place));
     json["steps"].push_back({{"goal", step.goal},
                              {"what", step.what},
                              {"works", step.works},

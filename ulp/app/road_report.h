@@ -29,7 +29,7 @@ struct RoadGoal {
 /// | run | the model in eval mode; its results must be finite |
 /// | train:PRECISION | forward, backward and one step of the optimizer in each of amp::precisions() that the CPU has |
 /// | engine, engine:bf16 | lower() and a run; in fp32 the results must be the model's |
-/// | pieces | lower_in_pieces() and a run: engines for what they have, LibTorch for the rest |
+/// | pieces | lower_partitioned() and a run: engines for what they have, LibTorch for the rest |
 /// | int8, dynamic, weight_only, weight_only:4 | the model quantized statically, dynamically and in its weights (8 and 4 bits) as an engine |
 /// | qat | quantization-aware training: a step, the quantized model, its engine |
 /// | prune | prune_channels() of 30 %: the smaller network computes what the zeroed one does |
@@ -38,11 +38,11 @@ struct RoadGoal {
 ULP_API std::vector<RoadGoal> road_goals();
 
 /// A node that stands in the way.
-struct RoadPlace {
+struct NodeLocation {
   std::string op;      ///< "aten::renorm"; empty where the refusal does not say it
   std::string node;    ///< its name in the graph
   std::string module;  ///< the module's path; empty where it is not known
-  bool operator==(const RoadPlace&) const = default;
+  bool operator==(const NodeLocation&) const = default;
 };
 
 /// The result of one goal.
@@ -51,7 +51,7 @@ struct RoadStep {
   std::string what;  ///< RoadGoal::what
   bool works = false;
   std::string says;                    ///< what came out, or the text of the refusal
-  std::vector<RoadPlace> stops;        ///< the nodes that the refusal names; none where it works
+  std::vector<NodeLocation> stops;     ///< the nodes that the refusal names; none where it works
   std::vector<std::string> left = {};  ///< where it works in part: what stays as it is, and why
 };
 

@@ -16,7 +16,7 @@
 #include "ulp/graph/module_copy.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
-#include "ulp/lower/pieces.h"
+#include "ulp/lower/partitioned_model.h"
 #include "ulp/quant/quantize_model.h"
 #include "ulp/report/format.h"
 #include "ulp/runtime/engine/engine.h"
@@ -84,11 +84,11 @@ RoadOutcome tried_run(const RoadSetting& setting) {
 
 RoadOutcome tried_pieces(const RoadSetting& setting) {
   const auto model = own_copy(setting);
-  PiecewiseModel pieces = lower_in_pieces(model, setting.inputs, {}, {.max_measuring_seconds = 0});
+  PartitionedModel pieces = lower_partitioned(model, setting.inputs, {}, {.max_measuring_seconds = 0});
   expect_close(setting.results, pieces.run(setting.inputs));
   int64_t engines = 0, others = 0;
   RoadOutcome outcome;
-  for (const PieceInfo& piece : pieces.pieces()) {
+  for (const PartitionInfo& piece : pieces.partitions()) {
     ++(piece.engine ? engines : others);
     outcome.left.insert(outcome.left.end(), piece.why.begin(), piece.why.end());
   }

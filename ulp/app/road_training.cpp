@@ -14,7 +14,7 @@
 #include "ulp/amp/int8/to_int8.h"
 #include "ulp/amp/optimizer/fused_optimizer.h"
 #include "ulp/amp/optimizer/fused_step.h"
-#include "ulp/app/network_form.h"
+#include "ulp/app/model_signature.h"
 #include "ulp/app/road_steps.h"
 #include "ulp/base/error.h"
 #include "ulp/distill/distiller.h"
@@ -141,7 +141,7 @@ RoadOutcome tried_pruning(const RoadSetting& setting) {
                       " cut by 30 %: " + percent(pruned.before.parameters, pruned.after.parameters) +
                       " of the parameters and " + percent(pruned.before.macs, pruned.after.macs) +
                       " of the multiplications are left"};
-  for (const prune::CutGroup& group : pruned.cut) {
+  for (const prune::GroupRemoval& group : pruned.cut) {
     if (!group.whole.empty()) outcome.left.push_back(group.name + ": " + group.whole);
   }
   for (const prune::Obstacle& obstacle : pruned.groups.obstacles)

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "ulp/app/inference_model.h"
 #include "ulp/app/roofline_parts.h"
-#include "ulp/app/runnable.h"
 #include "ulp/base/error.h"
 #include "ulp/lower/lower.h"
 #include "ulp/quant/quantize_model.h"
@@ -43,7 +43,7 @@ runtime::Plan open_plan(const RooflineOptions& options, RooflineResult& result) 
     return runtime::Plan::load(options.model);
   }
   const RooflineNetwork network = open_network(options);
-  result.title = network.model.name + ", engine in " + word_of(options.precision);
+  result.title = network.model.name + ", engine in " + enum_name(options.precision);
   if (options.precision == RooflinePrecision::int8) {
     result.notes.emplace_back(
         is_text(network) ? "Quantized dynamically."
@@ -65,7 +65,7 @@ void check_roofline(const RooflineOptions& options, bool chosen) {
   if (options.train) fail(kWhere, "expected a model to train, got the engine file '", options.model, "'");
   if (chosen)
     fail(kWhere, "expected no precision beside an engine file, which has its own, got ",
-         word_of(options.precision));
+         enum_name(options.precision));
 }
 
 namespace {
@@ -75,7 +75,8 @@ double highest_share(const RooflineResult& result) {
   const measure::Surroundings around{constant_bytes(result.parts)};
   double highest = 0;
   for (const ProfiledPart& part : result.parts)
-    highest = std::max(highest, measure::place(part.work, part.seconds, result.peaks, around).share());
+    highest =
+        std::max(highest, measure::roofline_point(part.work, part.seconds, result.peaks, around).share());
   return highest;
 }
 
@@ -97,7 +98,7 @@ RooflineResult roofline(const RooflineOptions& options) {
   say("the network");
   if (options.train) {
     network = open_network(options);
-    result.title = network->model.name + ", training in " + word_of(options.precision);
+    result.title = network->model.name + ", training in " + enum_name(options.precision);
   } else {
     engine.emplace(open_plan(options, result), runtime::EngineOptions{.threads = options.threads});
   }

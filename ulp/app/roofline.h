@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "ulp/app/step_profile.h"
-#include "ulp/app/trained_model.h"
+#include "ulp/app/workload.h"
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 #include "ulp/measure/peaks/peaks.h"
 #include "ulp/report/report.h"
 
@@ -21,7 +21,7 @@ enum class RooflinePrecision : uint8_t { fp32, bf16, int8 };
 
 /// What is measured, and how.
 struct RooflineOptions {
-  /// An engine file, or what find_trained_model() takes: a name has random weights.
+  /// An engine file, or what find_workload() takes: a name has random weights.
   std::string model = {};
   int64_t batch = 1;
   /// Of the engine that is made of a model; engine files have theirs. int8 quantizes: networks over images
@@ -63,7 +63,7 @@ ULP_API report::Report roofline_report(const RooflineResult& result, const Roofl
 namespace ulp {
 
 template <>
-struct Words<app::RooflinePrecision> {
+struct EnumNames<app::RooflinePrecision> {
   static constexpr auto list =
       std::to_array<Word<app::RooflinePrecision>>({{app::RooflinePrecision::fp32, "fp32"},
                                                    {app::RooflinePrecision::bf16, "bf16"},

@@ -13,7 +13,7 @@ namespace ulp::app {
 
 namespace {
 
-memory::RunSize size_of(const TrainedModel& model, const RooflineOptions& options) {
+memory::RunSize size_of(const Workload& model, const RooflineOptions& options) {
   if (options.length > model.max_length)
     fail("app.roofline", "expected ",
          model.max_length > 0 ? "at most " + std::to_string(model.max_length) + " tokens"
@@ -37,7 +37,7 @@ RooflineNetwork open_network(const RooflineOptions& options) {
   torch::manual_seed(0);
   ModelShape shape = options.shape;
   shape.length = std::max(shape.length, options.length);
-  TrainedModel model = find_trained_model(options.model, shape);
+  Workload model = find_workload(options.model, shape);
   memory::RunSize size = size_of(model, options);
   train::Task task = model.task(size);
   size.batch = 2;  // of a single one no graph knows that there may be more

@@ -11,7 +11,7 @@ namespace ulp::app {
 
 /// A captured network with what it takes and learns from.
 struct RooflineNetwork {
-  TrainedModel model;
+  Workload model;
   train::Task task;  ///< of batches of options.batch
   std::shared_ptr<graph::GraphModule> graph;
 };

@@ -63,10 +63,11 @@ report::Chart chart_of(const RooflineResult& result) {
   std::vector<kernels::MathType> types;
   for (size_t i = 0; i < result.parts.size(); ++i) {
     const ProfiledPart& part = result.parts[i];
-    const measure::Placement placed = measure::place(part.work, part.seconds, result.peaks, around);
+    const measure::RooflinePoint placed =
+        measure::roofline_point(part.work, part.seconds, result.peaks, around);
     if (!(placed.operations > 0) || !(placed.intensity > 0)) continue;
     Series& points = series[placed.bound];
-    points.name = word_of(placed.bound);
+    points.name = enum_name(placed.bound);
     points.x.push_back(placed.intensity);
     points.y.push_back(placed.operations / 1e9);
     points.labels.push_back(labels[i]);
@@ -117,7 +118,8 @@ report::Table layers_table(const RooflineResult& result) {
   const measure::Surroundings around{constant_bytes(result.parts)};
   for (const ProfiledPart& part : result.parts) {
     if (part.work.bytes() == 0) continue;  // nothing to do: an alias
-    const measure::Placement placed = measure::place(part.work, part.seconds, result.peaks, around);
+    const measure::RooflinePoint placed =
+        measure::roofline_point(part.work, part.seconds, result.peaks, around);
     table.add_row({part.name, part.op, std::string(kernels::to_string(part.work.math)),
                    part.work.operations / 1e6, part.work.bytes() / 1e6, placed.intensity, part.seconds * 1e6,
                    measure::bound_text(placed), 100 * placed.math_share, 100 * placed.memory_share,
@@ -147,7 +149,8 @@ report::Table bounds_table(const RooflineResult& result) {
   Sum whole;
   for (const ProfiledPart& part : result.parts) {
     if (part.work.bytes() == 0) continue;
-    const measure::Placement placed = measure::place(part.work, part.seconds, result.peaks, around);
+    const measure::RooflinePoint placed =
+        measure::roofline_point(part.work, part.seconds, result.peaks, around);
     for (Sum* sum : {&sums[placed.bound], &whole}) {
       sum->layers += 1;
       sum->seconds += part.seconds;
@@ -157,7 +160,7 @@ report::Table bounds_table(const RooflineResult& result) {
   const auto row = [&](const std::string& name, const Sum& sum) {
     table.add_row({name, sum.layers, sum.seconds * 1e3, 100 * sum.seconds / result.seconds, sum.least * 1e3});
   };
-  for (const auto& [bound, sum] : sums) row(word_of(bound), sum);
+  for (const auto& [bound, sum] : sums) row(enum_name(bound), sum);
   row("all", whole);
   return table;
 }
@@ -169,7 +172,7 @@ report::Report roofline_report(const RooflineResult& result, const RooflineOptio
   double least = 0, operations = 0;
   const measure::Surroundings around{constant_bytes(result.parts)};
   for (const ProfiledPart& part : result.parts) {
-    least += part.seconds * measure::place(part.work, part.seconds, result.peaks, around).share();
+    least += part.seconds * measure::roofline_point(part.work, part.seconds, result.peaks, around).share();
     operations += part.work.operations;
   }
   page.headlines = {{number("%.3g ms", result.seconds * 1e3), "all layers, each at its fastest"},

@@ -31,7 +31,7 @@ std::map<std::string, bool> causal_nodes(const graph::Graph& graph) {
 }
 
 /// "layer1.0.conv1", with the node's own name where a module has several.
-std::string layer_of(const amp::OpPlace& place) {
+std::string layer_of(const amp::OpLocation& place) {
   if (place.node.empty()) return place.pass == amp::Pass::forward ? "loss" : "loss and gradients";
   return place.path.empty() ? place.node : place.path;
 }
@@ -68,7 +68,7 @@ class CallTimes final : public amp::OpSink {
   std::vector<ProfiledPart> take() { return std::move(parts_); }
 
  private:
-  static std::string key_of(const amp::OpPlace& place) {
+  static std::string key_of(const amp::OpLocation& place) {
     std::string key = place.pass == amp::Pass::forward ? "f" : "b";
     for (const std::string* part : {&place.op, &place.path, &place.node, &place.autograd_node})
       key += '\n' + *part;
@@ -94,7 +94,7 @@ runtime::StepWork optimizer_work(const std::vector<at::Tensor>& parameters) {
 std::vector<ProfiledPart> profile_training(RooflineNetwork& network, const RooflineOptions& options) {
   graph::GraphModule& model = *network.graph;
   model.train();
-  const amp::Precision& precision = amp::find_precision(word_of(options.precision));
+  const amp::Precision& precision = amp::find_precision(enum_name(options.precision));
   const train::TaskBatch batch = network.task.batches->next().value();
   amp::FusedOptimizer optimizer(model.parameters(), amp::AdamWRule{});
   CallTimes times(model.graph());

@@ -4,15 +4,15 @@
 #include <torch/utils.h>
 
 #include "ulp/app/data.h"
-#include "ulp/app/network_form.h"
-#include "ulp/app/runnable.h"
+#include "ulp/app/inference_model.h"
+#include "ulp/app/model_signature.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/npy.h"
 #include "ulp/io/safetensors.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"
-#include "ulp/lower/pieces.h"
+#include "ulp/lower/partitioned_model.h"
 
 namespace ulp::app {
 
@@ -51,7 +51,7 @@ struct Opened {
 
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& given, const RunOptions& options) const {
     if (engine) return run_engine_all(*engine, given);
-    return lower_in_pieces(model, given, {}, {.max_measuring_seconds = options.max_measuring_seconds})
+    return lower_partitioned(model, given, {}, {.max_measuring_seconds = options.max_measuring_seconds})
         .run(given);
   }
   std::string output_name(size_t index) const {
@@ -69,7 +69,7 @@ std::vector<runtime::TensorInfo> inputs_of(const graph::Graph& graph,
     for (const graph::SizeExpr& size : input->meta.value_or(graph::TensorMeta()).sizes)
       info.shape.push_back(size.constant() ? size.offset : runtime::kBatch);
   }
-  for (const graph::FreeDimension& free : graph.free) {
+  for (const graph::DynamicDimension& free : graph.free) {
     const auto [first, dimension] = free.places[0];
     int64_t size = free.max / free.multiple * free.multiple;
     if (!shapes.empty()) {
@@ -162,7 +162,7 @@ std::vector<at::Tensor> inputs_from_file(const RunOptions& options, const Opened
 std::vector<at::Tensor> inputs_for(const RunOptions& options, const Opened& opened) {
   if (!options.input.empty()) return inputs_from_file(options, opened);
   if (!options.data.empty()) {
-    const Runnable model = load_runnable(options.model, options.script_spec);
+    const InferenceModel model = load_inference_model(options.model, options.script_spec);
     if (model.graph) expect_sample_input(*model.graph, options.model);
     const ModelSpec& spec = model.spec;
     const SplitData data = load_split(options.data, io::Split::test, spec);

@@ -111,7 +111,7 @@ report::Table profile_table(const std::string& title, const std::vector<Profiled
   for (const ProfiledPart& part : parts) total += part.seconds;
   const measure::Surroundings around{constant_bytes(parts)};
   for (const ProfiledPart& part : parts) {
-    const measure::Placement placed = measure::place(part.work, part.seconds, peaks, around);
+    const measure::RooflinePoint placed = measure::roofline_point(part.work, part.seconds, peaks, around);
     const bool works = part.work.bytes() > 0;
     std::vector<Cell> row = {part.name,
                              part.op,

@@ -13,7 +13,7 @@ using nlohmann::ordered_json;
 /// A complete event ("X"); times are in microseconds.
 ordered_json slice(const ProfiledPart& part, size_t thread, const measure::Peaks& peaks,
                    const measure::Surroundings& around) {
-  const measure::Placement placed = measure::place(part.work, part.seconds, peaks, around);
+  const measure::RooflinePoint placed = measure::roofline_point(part.work, part.seconds, peaks, around);
   ordered_json arguments = {{"kernel", part.kernel}, {"output", part.shape}};
   if (!part.attributes.empty()) arguments["attributes"] = part.attributes;
   if (!part.note.empty()) arguments["note"] = part.note;

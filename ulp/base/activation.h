@@ -1,4 +1,4 @@
-// The activations that a layer can end in: the one table. Placement, lowering, engine files and kernels
+// The activations that a layer can end in: the one table. Annotation, lowering, engine files and kernels
 // read it; an activation is one line here. Plain data: files compiled for one instruction set include it.
 #pragma once
 
@@ -15,20 +15,20 @@
 // gelu: x Phi(x), by erf; gelu_tanh: its approximation by tanh. hardsigmoid: clamp(x + 3, 0, 6) / 6;
 // hardswish: x clamp(x + 3, 0, 6) / 6 (Howard et al. 2019, "Searching for MobileNetV3"), rounded as PyTorch
 // does. silu: x sigmoid(x). A NaN passes both comparisons.
-#define ULP_ACTIVATIONS(X)                                                                           \
-  X(none, "", clamp, -__builtin_inff(), __builtin_inff(), x)                                         \
-  X(relu, "aten::relu", clamp, 0.0F, __builtin_inff(), x)                                            \
-  X(relu6, "aten::relu6", clamp, 0.0F, 6.0F, x)                                                      \
-  X(gelu, "aten::gelu(approximate=none)", curve, -__builtin_inff(), __builtin_inff(), gelu_curve(x)) \
-  X(gelu_tanh, "aten::gelu(approximate=tanh)", curve, -__builtin_inff(), __builtin_inff(),           \
-    gelu_tanh_curve(x))                                                                              \
-  X(tanh, "aten::tanh", curve, -__builtin_inff(), __builtin_inff(), tanh_curve(x))                   \
-  X(hardsigmoid, "aten::hardsigmoid", curve, -__builtin_inff(), __builtin_inff(),                    \
-    (x + 3.0F < 0.0F ? 0.0F : (x + 3.0F > 6.0F ? 6.0F : x + 3.0F)) / 6.0F)                           \
-  X(hardswish, "aten::hardswish", curve, -__builtin_inff(), __builtin_inff(),                        \
-    (x + 3.0F < 0.0F ? 0.0F : (x + 3.0F > 6.0F ? 6.0F : x + 3.0F)) * x / 6.0F)                       \
-  X(sigmoid, "aten::sigmoid", curve, -__builtin_inff(), __builtin_inff(), sigmoid_curve(x))          \
-  X(silu, "aten::silu", curve, -__builtin_inff(), __builtin_inff(), x* sigmoid_curve(x))
+#define ULP_ACTIVATIONS(X)                                                                                \
+  X(none, "", clamp, -__builtin_inff(), __builtin_inff(), x)                                              \
+  X(relu, "aten::relu", clamp, 0.0F, __builtin_inff(), x)                                                 \
+  X(relu6, "aten::relu6", clamp, 0.0F, 6.0F, x)                                                           \
+  X(gelu, "aten::gelu(approximate=none)", curve, -__builtin_inff(), __builtin_inff(), gelu_activation(x)) \
+  X(gelu_tanh, "aten::gelu(approximate=tanh)", curve, -__builtin_inff(), __builtin_inff(),                \
+    gelu_tanh_activation(x))                                                                              \
+  X(tanh, "aten::tanh", curve, -__builtin_inff(), __builtin_inff(), tanh_activation(x))                   \
+  X(hardsigmoid, "aten::hardsigmoid", curve, -__builtin_inff(), __builtin_inff(),                         \
+    (x + 3.0F < 0.0F ? 0.0F : (x + 3.0F > 6.0F ? 6.0F : x + 3.0F)) / 6.0F)                                \
+  X(hardswish, "aten::hardswish", curve, -__builtin_inff(), __builtin_inff(),                             \
+    (x + 3.0F < 0.0F ? 0.0F : (x + 3.0F > 6.0F ? 6.0F : x + 3.0F)) * x / 6.0F)                            \
+  X(sigmoid, "aten::sigmoid", curve, -__builtin_inff(), __builtin_inff(), sigmoid_activation(x))          \
+  X(silu, "aten::silu", curve, -__builtin_inff(), __builtin_inff(), x* sigmoid_activation(x))
 
 namespace ulp {
 
@@ -69,7 +69,7 @@ constexpr const char* to_string(Activation activation) {
 }
 /// More than a clamp. Reads no table, so that files of one instruction set share no
 /// symbol.
-constexpr bool is_curve(Activation activation) {
+constexpr bool is_smooth_activation(Activation activation) {
   switch (activation) {
 #define ULP_CASE(name, spelling, kind, ...) \
   case Activation::name:                    \

@@ -15,9 +15,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
 #include "ulp/base/parallel.h"
-#include "ulp/base/words.h"
 
 namespace ulp {
 
@@ -187,13 +187,13 @@ class ULP_API FieldVisitor {
 
   template <typename E>
   void choice(const FieldInfo& info, E& value) {
-    static constexpr auto texts = words_of<E>();
+    static constexpr auto texts = enum_names<E>();
     static constexpr auto help = word_help_of<E>();
     size_t before = 0;
-    while (before < texts.size() && Words<E>::list[before].value != value) ++before;
+    while (before < texts.size() && EnumNames<E>::list[before].value != value) ++before;
     ChoiceField field{texts, help, before};
     on_choice(info, field);
-    if (field.index != before && field.index < texts.size()) value = Words<E>::list[field.index].value;
+    if (field.index != before && field.index < texts.size()) value = EnumNames<E>::list[field.index].value;
   }
   template <typename T>
   void text(const FieldInfo& info, T& value) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ulp/base/export.h"
-#include "ulp/distill/learner.h"
+#include "ulp/distill/distillation_task.h"
 #include "ulp/distill/recipe.h"
 #include "ulp/distill/tap.h"
 #include "ulp/distill/teacher.h"
@@ -33,7 +33,7 @@ struct DistillerSetup {
 
 /// Computes the loss of a student. As a module it holds "student", of term i "adapter_i_LOSS" and "loss_i_LOSS", and counts its
 /// batches, so that a checkpoint of it continues everything.
-class ULP_API Distiller final : public Learner {
+class ULP_API Distiller final : public DistillationTask {
  public:
   /// Runs student and teacher on the example. Throws ulp::Error for places that name nothing, values that no adapter joins,
   /// a teacher of other classes, terms without a teacher, and losses that need labels or numbers of samples that are not there.

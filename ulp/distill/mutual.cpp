@@ -9,17 +9,18 @@
 #include "ulp/base/error.h"
 #include "ulp/distill/loss.h"
 #include "ulp/distill/losses/registry.h"
-#include "ulp/distill/ramp.h"
+#include "ulp/distill/weight_schedule.h"
 
 namespace ulp::distill {
 
 namespace {
 
-constexpr const char* kMutualLearnerWhere = "distill.MutualLearner";
+constexpr const char* kMutualLearnerWhere = "distill.MutualDistillation";
 
 }  // namespace
 
-MutualLearner::MutualLearner(std::vector<std::shared_ptr<graph::GraphModule>> peers, MutualOptions options)
+MutualDistillation::MutualDistillation(std::vector<std::shared_ptr<graph::GraphModule>> peers,
+                                       MutualOptions options)
     : peers_(std::move(peers)), options_(options) {
   if (peers_.size() < 2) fail(kMutualLearnerWhere, "expected at least two peers, got ", peers_.size());
   if (!(options.weight > 0) || !(options.temperature > 0))
@@ -31,10 +32,10 @@ MutualLearner::MutualLearner(std::vector<std::shared_ptr<graph::GraphModule>> pe
       fail(kMutualLearnerWhere, "expected different peers, got one twice");
     register_module("peer_" + std::to_string(i), peers_[i]);
   }
-  divergence_ = make_loss("kd", {"T=" + Ramp::constant(options.temperature).text()});
+  divergence_ = make_loss("kd", {"T=" + WeightSchedule::constant(options.temperature).text()});
 }
 
-at::Tensor MutualLearner::forward(const Batch& batch) {
+at::Tensor MutualDistillation::forward(const Batch& batch) {
   logits_.clear();
   for (const auto& peer : peers_) {
     logits_.push_back(peer->forward(batch.inputs));
@@ -45,7 +46,7 @@ at::Tensor MutualLearner::forward(const Batch& batch) {
   return logits_[0];
 }
 
-at::Tensor MutualLearner::loss(const Batch& batch) {
+at::Tensor MutualDistillation::loss(const Batch& batch) {
   const std::vector<at::Tensor> logits = std::exchange(logits_, {});
   if (logits.empty()) fail(kMutualLearnerWhere, "expected forward() before loss(), got none");
   values_.clear();
@@ -68,7 +69,7 @@ at::Tensor MutualLearner::loss(const Batch& batch) {
   return sum;
 }
 
-std::vector<TermValue> MutualLearner::values() const {
+std::vector<TermValue> MutualDistillation::values() const {
   return values_;
 }
 

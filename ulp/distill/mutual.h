@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ulp/base/export.h"
-#include "ulp/distill/learner.h"
+#include "ulp/distill/distillation_task.h"
 #include "ulp/graph/graph_module.h"
 
 namespace ulp::distill {
@@ -21,10 +21,11 @@ struct MutualOptions {
 
 /// The loss is the sum over the peers of CE + weight * T^2 * the mean over the others of KL(other || own), the others without
 /// gradient (equations 4 to 8 of the paper). All peers step at once; the paper lets one step after the other.
-class ULP_API MutualLearner final : public Learner {
+class ULP_API MutualDistillation final : public DistillationTask {
  public:
   /// Throws ulp::Error for fewer than two peers, for one that is there twice, and for options that are not > 0.
-  explicit MutualLearner(std::vector<std::shared_ptr<graph::GraphModule>> peers, MutualOptions options = {});
+  explicit MutualDistillation(std::vector<std::shared_ptr<graph::GraphModule>> peers,
+                              MutualOptions options = {});
 
   /// The first peer's logits. Throws ulp::Error for peers of other classes.
   at::Tensor forward(const Batch& batch) override;

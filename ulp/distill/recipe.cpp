@@ -26,20 +26,20 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-Ramp ramp_of(const std::string& text, const std::string& term) {
-  const auto ramp = Ramp::from_text(text);
-  if (!ramp) fail(kRecipeWhere, "expected ", Ramp::kExpected, " in '", term, "', got '", text, "'");
+WeightSchedule ramp_of(const std::string& text, const std::string& term) {
+  const auto ramp = WeightSchedule::from_text(text);
+  if (!ramp) fail(kRecipeWhere, "expected ", WeightSchedule::kExpected, " in '", term, "', got '", text, "'");
   return *ramp;
 }
 
-void scale(Ramp& ramp, double factor) {
+void scale(WeightSchedule& ramp, double factor) {
   ramp.from *= factor;
   ramp.to *= factor;
 }
 
 /// The part of a term's text that says how much: one piece of it, between commas.
 void read_part(const std::string& part, const std::string& text, Term::FromText& read,
-               std::optional<Ramp>& weight) {
+               std::optional<WeightSchedule>& weight) {
   const size_t equals = part.find('=');
   if (equals == std::string::npos) {
     if (weight) fail(kRecipeWhere, "expected one weight in '", text, "', got '", part, "', too");
@@ -49,7 +49,7 @@ void read_part(const std::string& part, const std::string& text, Term::FromText&
   const std::string key = part.substr(0, equals), value = part.substr(equals + 1);
   if (key == "alpha" && read.term.loss != "dkd") {
     if (read.labels) fail(kRecipeWhere, "expected one alpha in '", text, "', got '", value, "', too");
-    const Ramp alpha = ramp_of(value, text);
+    const WeightSchedule alpha = ramp_of(value, text);
     if (!alpha.is_constant() || alpha.from < 0 || alpha.from > 1)
       fail(kRecipeWhere, "expected alpha in [0, 1] in '", text, "', got '", value, "'");
     read.labels = alpha.from;
@@ -76,7 +76,7 @@ Term::FromText Term::from_text(const std::string& text) {
   }
   const size_t colon = what.find(':');
   term.loss = what.substr(0, colon);
-  std::optional<Ramp> weight;
+  std::optional<WeightSchedule> weight;
   if (colon != std::string::npos) {
     for (const std::string& part : split(what.substr(colon + 1), ',')) read_part(part, text, read, weight);
   }

@@ -10,7 +10,7 @@
 
 #include "ulp/base/export.h"
 #include "ulp/base/fields.h"
-#include "ulp/distill/ramp.h"
+#include "ulp/distill/weight_schedule.h"
 
 namespace ulp::distill {
 
@@ -18,11 +18,11 @@ class Loss;
 
 /// One loss between a place of the student and one of the teacher (place.h).
 struct ULP_API Term {
-  std::string loss = "kd";   ///< a name of losses/registry.h
-  std::string options = {};  ///< of the loss: "T=4", "beta=8,T=4"
-  Ramp weight = {};          ///< what the loss is multiplied by
+  std::string loss = "kd";     ///< a name of losses/registry.h
+  std::string options = {};    ///< of the loss: "T=4", "beta=8,T=4"
+  WeightSchedule weight = {};  ///< what the loss is multiplied by
   /// The temperature along the run, for losses that have one; nothing: it stays as the options have it.
-  std::optional<Ramp> temperature = {};
+  std::optional<WeightSchedule> temperature = {};
   std::string student = {}, teacher = {};  ///< where; empty: the output
 
   void visit_fields(FieldVisitor& visit);

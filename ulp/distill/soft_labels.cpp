@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "ulp/base/error.h"
-#include "ulp/distill/learner.h"
+#include "ulp/distill/distillation_task.h"
 #include "ulp/io/safetensors.h"
 
 namespace ulp::distill {

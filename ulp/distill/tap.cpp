@@ -1,7 +1,7 @@
 #include "ulp/distill/tap.h"
 
 #include "ulp/base/error.h"
-#include "ulp/distill/place.h"
+#include "ulp/distill/layer_reference.h"
 #include "ulp/graph/capture/tensors.h"
 #include "ulp/graph/passes/pass.h"
 
@@ -12,7 +12,7 @@ TappedModel::TappedModel(const graph::GraphModule& model, std::span<const std::s
   const std::shared_ptr<graph::Graph> graph = model.graph().clone();
   const graph::Argument result = graph->output_node()->args.at(0);
   std::vector<graph::Argument> taps;
-  for (const std::string& place : places) taps.emplace_back(find_place(*graph, place));
+  for (const std::string& place : places) taps.emplace_back(find_layer_output(*graph, place));
   std::vector<graph::Argument> all;
   if (keep == Keep::result) all.push_back(result);
   all.push_back(graph::Argument::tuple(std::move(taps)));

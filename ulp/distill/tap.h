@@ -24,7 +24,7 @@ enum class Keep {
 /// trains with its tapped form, and the other way round; modes are apart.
 class ULP_API TappedModel {
  public:
-  /// Throws ulp::Error as find_place() does. The model is not changed.
+  /// Throws ulp::Error as find_layer_output() does. The model is not changed.
   TappedModel(const graph::GraphModule& model, std::span<const std::string> places, Keep keep = Keep::result);
 
   struct Values {

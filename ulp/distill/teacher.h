@@ -33,7 +33,7 @@ class ULP_API Teacher {
 };
 
 /// A captured model: a copy of it in eval mode, cut down to what the places need, under the autocast of `precision` (which
-/// must keep parameters in fp32). Throws ulp::Error as find_place() does, and for another precision.
+/// must keep parameters in fp32). Throws ulp::Error as find_layer_output() does, and for another precision.
 ULP_API std::shared_ptr<Teacher> graph_teacher(const graph::GraphModule& model,
                                                const std::vector<std::string>& places,
                                                amp::PrecisionName precision = {});

@@ -60,7 +60,7 @@ std::vector<BucketPlan> plan_buckets(const std::vector<at::Tensor>& parameters, 
   return plans;
 }
 
-std::vector<BucketPiece> pieces_of(const BucketPlan& plan, int rank, int ranks) {
+std::vector<BucketPiece> shards_of(const BucketPlan& plan, int rank, int ranks) {
   const int64_t share = plan.size / ranks, begin = share * rank, end = begin + share;
   std::vector<BucketPiece> pieces;
   for (const BucketSlot& slot : plan.slots) {

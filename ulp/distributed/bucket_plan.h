@@ -47,6 +47,6 @@ struct BucketPiece {
 
 /// Lists the pieces of parameters in the shard of a rank, which is the rank-th of `ranks` equal parts of the
 /// bucket.
-ULP_API std::vector<BucketPiece> pieces_of(const BucketPlan& plan, int rank, int ranks);
+ULP_API std::vector<BucketPiece> shards_of(const BucketPlan& plan, int rank, int ranks);
 
 }  // namespace ulp::distributed

@@ -194,17 +194,17 @@ void DataParallel::broadcast_buffers() {
 at::Tensor DataParallel::forward(const std::vector<at::Tensor>& inputs) {
   if (!state_->units)
     fail("distributed.DataParallel.forward", "expected a stage of ZeRO that shares parameters, got zero ",
-         word_of(state_->options.zero));
+         enum_name(state_->options.zero));
   return state_->units->forward(inputs, state_->buckets);
 }
 
-void DataParallel::make_whole() {
+void DataParallel::unshard() {
   if (!state_->units) return;
   for (const auto& bucket : state_->buckets) bucket->gather();
 }
 
 DataParallel::WholeParameters::WholeParameters(DataParallel& parallel) : parallel_(parallel) {
-  parallel.make_whole();
+  parallel.unshard();
 }
 
 DataParallel::WholeParameters::~WholeParameters() {

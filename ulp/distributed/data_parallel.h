@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 #include "ulp/distributed/process_group.h"
 
 namespace torch::nn {
@@ -116,7 +116,7 @@ class ULP_API DataParallel {
 
   /// With ZeroStage::parameters: training is over, and the parameters are whole from here on. All ranks call
   /// it.
-  void make_whole();
+  void unshard();
 
   struct State;  ///< of the room's own use
   State& state() { return *state_; }
@@ -128,7 +128,7 @@ class ULP_API DataParallel {
 }  // namespace ulp::distributed
 
 template <>
-struct ulp::Words<ulp::distributed::ZeroStage> {
+struct ulp::EnumNames<ulp::distributed::ZeroStage> {
   using enum distributed::ZeroStage;
   static constexpr std::array<Word<distributed::ZeroStage>, 4> list = {{{off, "0", "nothing"},
                                                                         {states, "1", "masters and moments"},
@@ -137,7 +137,7 @@ struct ulp::Words<ulp::distributed::ZeroStage> {
 };
 
 template <>
-struct ulp::Words<ulp::distributed::GradientType> {
+struct ulp::EnumNames<ulp::distributed::GradientType> {
   using enum distributed::GradientType;
   static constexpr std::array<Word<distributed::GradientType>, 3> list = {
       {{parameter, "parameter", "that of the parameter"}, {bf16, "bf16"}, {fp16, "fp16"}}};

@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 #include "ulp/distributed/process_group.h"
 
 namespace ulp::distributed {
@@ -76,7 +76,7 @@ class ULP_API MeetingPoint {
 }  // namespace ulp::distributed
 
 template <>
-struct ulp::Words<ulp::distributed::Transport> {
+struct ulp::EnumNames<ulp::distributed::Transport> {
   using enum distributed::Transport;
   static constexpr std::array<Word<distributed::Transport>, 3> list = {
       {{automatic, "automatic"}, {gloo, "gloo"}, {nccl, "nccl"}}};

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "ulp/distributed/layer_splitter.h"
-#include "ulp/distributed/pieces.h"
+#include "ulp/distributed/subgraphs.h"
 #include "ulp/graph/passes/pattern.h"
 
 namespace ulp::distributed {

@@ -10,8 +10,8 @@
 
 #include "ulp/amp/optimizer/block_moments.h"
 #include "ulp/base/error.h"
-#include "ulp/distributed/mail.h"
 #include "ulp/distributed/named_tensors.h"
+#include "ulp/distributed/p2p.h"
 #include "ulp/distributed/shards.h"
 
 namespace ulp::distributed {
@@ -71,12 +71,12 @@ const Split* ModelParts::split_of(const std::string& name) const {
 
 /// Rank 0 takes what each rank tells of each tensor that is gathered from it.
 void ModelParts::collect(
-    size_t tensors, FunctionRef<Letter(const std::string& name)> tell,
-    FunctionRef<void(const std::string& name, int rank, const Letter& letter)> take) const {
+    size_t tensors, FunctionRef<Message(const std::string& name)> tell,
+    FunctionRef<void(const std::string& name, int rank, const Message& letter)> take) const {
   const auto own = by_name(*own_);
   const at::Device device = own.empty() ? at::Device(at::kCPU) : own.begin()->second.device();
   if (const int rank = group_->rank(); rank > 0) {
-    Mail to_root(*group_, 0, kWay, device);
+    P2pChannel to_root(*group_, 0, kWay, device);
     for (const std::string& name : taken_[static_cast<size_t>(rank)]) {
       to_root.send(tell(name));
       to_root.settle(1);
@@ -85,7 +85,7 @@ void ModelParts::collect(
     return;
   }
   for (int rank = 0; rank < group_->size(); ++rank) {
-    std::optional<Mail> from;
+    std::optional<P2pChannel> from;
     if (rank > 0) from.emplace(*group_, rank, kWay, device);
     for (const std::string& name : taken_[static_cast<size_t>(rank)])
       take(name, rank, from ? from->receive(tensors) : tell(name));
@@ -97,8 +97,8 @@ void ModelParts::gather(torch::nn::Module* whole) const {
   const at::NoGradGuard no_grad;
   const ByName own = by_name(*own_), targets = whole != nullptr ? by_name(*whole) : ByName();
   collect(
-      1, [&](const std::string& name) { return Letter{own.at(name)}; },
-      [&](const std::string& name, int rank, const Letter& letter) {
+      1, [&](const std::string& name) { return Message{own.at(name)}; },
+      [&](const std::string& name, int rank, const Message& letter) {
         const at::Tensor& target = find(targets, name);
         if (const Split* split = split_of(name))
           split->put_part(target, letter[0], rank, group_->size());
@@ -126,14 +126,14 @@ void ModelParts::gather(const amp::FusedOptimizer& own, torch::nn::Module* whole
   const ByName mine = by_name(*own_), targets = whole != nullptr ? by_name(*whole) : ByName();
   const auto tell = [&](const std::string& name) {
     const amp::FusedParamState* found = state_of(own, mine.at(name));
-    if (found == nullptr) return Letter(kStateLetter);
+    if (found == nullptr) return Message(kStateLetter);
     amp::FusedParamState its = *found;
     if (split_of(name) != nullptr && has_blocks(its)) refuse_blocks(name);
-    Letter letter = {at::full({1}, its.step, at::kLong)};
+    Message letter = {at::full({1}, its.step, at::kLong)};
     for_each_tensor(its, [&](const at::Tensor& tensor) { letter.push_back(tensor); });
     return letter;
   };
-  collect(kStateLetter, tell, [&](const std::string& name, int rank, const Letter& letter) {
+  collect(kStateLetter, tell, [&](const std::string& name, int rank, const Message& letter) {
     if (!letter[0].defined()) return;
     const at::Tensor& parameter = find(targets, name);
     const Split* split = split_of(name);

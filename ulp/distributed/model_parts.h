@@ -42,11 +42,11 @@ class ULP_API ModelParts {
                amp::FusedOptimizer& own) const;
 
  private:
-  using Letter = std::vector<at::Tensor>;
+  using Message = std::vector<at::Tensor>;
 
   const Split* split_of(const std::string& name) const;
-  void collect(size_t tensors, FunctionRef<Letter(const std::string& name)> tell,
-               FunctionRef<void(const std::string& name, int rank, const Letter& letter)> take) const;
+  void collect(size_t tensors, FunctionRef<Message(const std::string& name)> tell,
+               FunctionRef<void(const std::string& name, int rank, const Message& letter)> take) const;
 
   std::shared_ptr<ProcessGroup> group_;
   std::shared_ptr<graph::GraphModule> own_;

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 
 namespace ulp::distributed {
 
@@ -34,7 +34,7 @@ ULP_API int64_t micro_batches_held(PipelineSchedule schedule, int stage, int sta
 }  // namespace ulp::distributed
 
 template <>
-struct ulp::Words<ulp::distributed::PipelineSchedule> {
+struct ulp::EnumNames<ulp::distributed::PipelineSchedule> {
   using enum distributed::PipelineSchedule;
   static constexpr std::array<Word<distributed::PipelineSchedule>, 2> list = {
       {{gpipe, "gpipe", "all forward passes, then all backward passes"},

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "ulp/distributed/mail.h"
+#include "ulp/distributed/p2p.h"
 #include "ulp/distributed/pipeline.h"
 #include "ulp/distributed/pipeline_parameters.h"
 #include "ulp/distributed/stage_program.h"
@@ -57,7 +57,7 @@ class PipelineStage {
 
   std::vector<int64_t> batch_dims_;
   StageProgram program_;
-  std::optional<Mail> from_before_, to_before_, to_next_, from_next_;
+  std::optional<P2pChannel> from_before_, to_before_, to_next_, from_next_;
   std::deque<Forward> under_way_;
 };
 

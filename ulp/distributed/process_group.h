@@ -5,8 +5,8 @@
 
 #include <memory>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 
 namespace ulp::distributed {
 
@@ -85,7 +85,7 @@ ULP_API double all_reduce(ProcessGroup& group, double value, ReduceOp op = Reduc
 }  // namespace ulp::distributed
 
 template <>
-struct ulp::Words<ulp::distributed::ReduceOp> {
+struct ulp::EnumNames<ulp::distributed::ReduceOp> {
   using enum distributed::ReduceOp;
   static constexpr std::array<Word<distributed::ReduceOp>, 3> list = {
       {{sum, "sum"}, {max, "max"}, {average, "average"}}};

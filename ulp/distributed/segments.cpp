@@ -4,7 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "ulp/distributed/pieces.h"
+#include "ulp/distributed/subgraphs.h"
 #include "ulp/graph/extract.h"
 
 namespace ulp::distributed {

@@ -117,7 +117,7 @@ std::vector<Shard> make_shards(const DataParallel::State& parallel,
   const ProcessGroup& group = *parallel.group;
   for (size_t b = 0; b < parallel.buckets.size(); ++b) {
     const Bucket& bucket = *parallel.buckets[b];
-    for (const BucketPiece& piece : pieces_of(bucket.plan(), group.rank(), group.size())) {
+    for (const BucketPiece& piece : shards_of(bucket.plan(), group.rank(), group.size())) {
       const auto place = places.find(parallel.parameters[piece.parameter].unsafeGetTensorImpl());
       if (place == places.end()) continue;
       const auto& [in_group, index, ordinal] = place->second;
@@ -136,7 +136,7 @@ std::unique_ptr<amp::FusedOptimizer> optimizer_of(const std::vector<Shard>& shar
   // A small model may leave a rank without any.
   if (shards.empty() && !own.empty()) own[0].params.push_back(at::empty({0}, at::kFloat));
   auto optimizer = std::make_unique<amp::FusedOptimizer>(own, seed);
-  for (const Shard& shard : shards) optimizer->set_place(shard.tensor, {shard.ordinal, shard.piece.begin});
+  for (const Shard& shard : shards) optimizer->set_location(shard.tensor, {shard.ordinal, shard.piece.begin});
   return optimizer;
 }
 

@@ -76,14 +76,14 @@ void fill_in_seconds(StagePlan& plan, const CostTable& table) {
            bytes(stage, begin, end + 1) <= budgets[static_cast<size_t>(stage)])
       ++end;
     if (end == begin) {
-      fail("distributed.place_stages", "expected budgets that hold the model, got ",
+      fail("distributed.assign_stages", "expected budgets that hold the model, got ",
            budgets[static_cast<size_t>(stage)], " bytes on device ", stage, " for ",
            graph::label(*table.order.calls[static_cast<size_t>(begin)]), ": ",
            bytes(stage, begin, begin + 1) - budgets[static_cast<size_t>(stage)], " bytes are missing");
     }
     begin = end;
   }
-  fail("distributed.place_stages", "expected budgets that hold the model, got ", budgets.back(),
+  fail("distributed.assign_stages", "expected budgets that hold the model, got ", budgets.back(),
        " bytes on device ", last, " for what the others leave over, from ",
        graph::label(*table.order.calls[static_cast<size_t>(begin)]),
        " on: ", bytes(last, begin, table.size()) - budgets.back(), " bytes are missing");
@@ -100,11 +100,11 @@ StagePlan balance_stages(const graph::Graph& graph, const memory::Costs& costs, 
   return plan;
 }
 
-StagePlan place_stages(const graph::Graph& graph, const memory::Costs& costs,
-                       const std::vector<int64_t>& budgets, const PlacementOptions& options) {
+StagePlan assign_stages(const graph::Graph& graph, const memory::Costs& costs,
+                        const std::vector<int64_t>& budgets, const StageAssignmentOptions& options) {
   const CostTable table(graph, costs);
   const int stages = static_cast<int>(budgets.size());
-  check_count("distributed.place_stages", table.order, stages);
+  check_count("distributed.assign_stages", table.order, stages);
   const StageMemory memory(graph, table, options.optimizer_bytes);
   const auto bytes = [&](int stage, int begin, int end) {
     return memory.bytes(begin, end,

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "ulp/distributed/pieces.h"
+#include "ulp/distributed/subgraphs.h"
 
 namespace ulp::distributed {
 

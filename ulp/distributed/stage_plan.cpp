@@ -118,10 +118,10 @@ StagePlan measured_stages(ProcessGroup& group, const graph::GraphModule& model,
 
 StagePlan measured_stages(ProcessGroup& group, const graph::GraphModule& model,
                           const std::vector<at::Tensor>& inputs, int64_t budget,
-                          const PlacementOptions& options) {
+                          const StageAssignmentOptions& options) {
   // Bytes are the same everywhere, and so is whether they fit; the times that choose among the plans are rank 0's.
   const std::vector<int64_t> budgets(static_cast<size_t>(group.size()), budget);
-  const StagePlan plan = place_stages(model.graph(), memory::measure_costs(model, inputs), budgets, options);
+  const StagePlan plan = assign_stages(model.graph(), memory::measure_costs(model, inputs), budgets, options);
   return share_stages(group, model.graph(), plan);
 }
 

@@ -46,7 +46,7 @@ ULP_API void check_stages(const graph::Graph& graph, const StagePlan& plan);
 ULP_API StagePlan balance_stages(const graph::Graph& graph, const memory::Costs& costs, int stages);
 
 /// The memory that a training step keeps beside one micro-batch's activations.
-struct PlacementOptions {
+struct StageAssignmentOptions {
   /// Bytes of the optimizer for each byte of trained parameters, beside their gradients: 2 for Adam, 1 for momentum.
   double optimizer_bytes = 2;
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
@@ -57,8 +57,9 @@ struct PlacementOptions {
 /// needs its parameters, their gradients and the optimizer's state, what its backward passes read of the micro-batches
 /// that it holds at once, and the gradients of activations at the worst moment of a backward. Throws ulp::Error when
 /// the budgets do not hold the model: where the last one ends, and how many bytes are missing.
-ULP_API StagePlan place_stages(const graph::Graph& graph, const memory::Costs& costs,
-                               const std::vector<int64_t>& budgets, const PlacementOptions& options = {});
+ULP_API StagePlan assign_stages(const graph::Graph& graph, const memory::Costs& costs,
+                                const std::vector<int64_t>& budgets,
+                                const StageAssignmentOptions& options = {});
 
 /// Sends the plan of rank 0 to every rank, as measured times differ. Rank 0 gives the plan, others may leave
 /// theirs empty.
@@ -67,9 +68,9 @@ ULP_API StagePlan share_stages(ProcessGroup& group, const graph::Graph& graph, c
 /// balance_stages() for the processes of a group, by times that rank 0 measures on these inputs (a micro-batch).
 ULP_API StagePlan measured_stages(ProcessGroup& group, const graph::GraphModule& model,
                                   const std::vector<at::Tensor>& inputs);
-/// place_stages() for them, each with a budget of so many bytes. Every rank throws what place_stages() throws.
+/// assign_stages() for them, each with a budget of so many bytes. Every rank throws what assign_stages() throws.
 ULP_API StagePlan measured_stages(ProcessGroup& group, const graph::GraphModule& model,
                                   const std::vector<at::Tensor>& inputs, int64_t budget,
-                                  const PlacementOptions& options);
+                                  const StageAssignmentOptions& options);
 
 }  // namespace ulp::distributed

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "ulp/distributed/pieces.h"
+#include "ulp/distributed/subgraphs.h"
 #include "ulp/graph/extract.h"
 
 namespace ulp::distributed {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "ulp/base/error.h"
-#include "ulp/base/path_pattern.h"
+#include "ulp/base/glob.h"
 #include "ulp/distributed/layer_splitter.h"
 #include "ulp/distributed/named_tensors.h"
 #include "ulp/distributed/same_model.h"

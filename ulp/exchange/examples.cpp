@@ -9,11 +9,11 @@
 namespace ulp::exchange {
 
 int64_t example_batch(const BatchRange& range, const char* where) {
-  constexpr int64_t kUsual = 2, kMore = 2;
+  constexpr int64_t kMore = 2;
   if (range.max - std::max<int64_t>(range.min, 1) < kMore)
     fail_file(where, "expected a model that takes batches of three sizes at least, got ", range.text(),
               ": export it with a fixed batch, or with a wider range");
-  return std::min(range.nearest(kUsual), range.max - kMore);
+  return range.example(kMore);
 }
 
 at::Tensor Examples::make(const std::string& input, const std::vector<int64_t>& sizes, at::ScalarType type) {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ulp/base/free_dimension.h"
+#include "ulp/base/dynamic_dimension.h"
 
 namespace ulp::exchange {
 

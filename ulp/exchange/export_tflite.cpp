@@ -70,7 +70,7 @@ std::vector<int64_t> sizes_of(const graph::Graph& graph, const TfliteOptions& op
   }
   std::vector<int64_t> sizes = {options.batch == 0 ? 1 : options.batch};
   size_t known = 0;
-  for (const graph::FreeDimension& free : graph.free) {
+  for (const graph::DynamicDimension& free : graph.free) {
     const auto given = options.sizes.find(free.name);
     sizes.push_back(given == options.sizes.end() ? free.max : given->second);
     known += given != options.sizes.end();
@@ -110,7 +110,7 @@ std::string export_tflite(const graph::GraphModule& model, const TfliteOptions& 
     see_sizes(*graph, options.batch);
   } else {
     name_sizes(*graph);
-    for (const graph::FreeDimension& free : graph->free) sizes.push_back(free.min);
+    for (const graph::DynamicDimension& free : graph->free) sizes.push_back(free.min);
   }
   check_integer_sums(*graph, kExportTfliteWhere);
   graph::decompose(*graph, [](const graph::Node&) { return true; });

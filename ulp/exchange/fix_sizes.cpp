@@ -24,7 +24,7 @@ using graph::Value;
 std::vector<int64_t> free_sizes(const Graph& graph, std::map<std::string, int64_t> wanted,
                                 const char* where) {
   std::vector<int64_t> sizes;
-  for (const graph::FreeDimension& free : graph.free) {
+  for (const graph::DynamicDimension& free : graph.free) {
     const auto found = wanted.extract(free.name);
     sizes.push_back(found.empty() ? free.max : found.mapped());
   }

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
-#include "ulp/quant/weights/weight_codes.h"
+#include "ulp/quant/weights/quantized_weight.h"
 
 namespace torch::nn {
 class Module;
@@ -39,7 +39,7 @@ struct GgufTensor {
   at::Tensor values;  ///< f32, the numbers that the codes stand for, bit for bit those of gguf
   /// Of matrices the same numbers, bit for bit, as codes: Q4_0 and Q4_K, which has minima, in 4 bits, Q8_0 and Q6_K in 8, in groups of
   /// 32, and of 16 in Q6_K.
-  std::optional<quant::WeightCodes> codes{};
+  std::optional<quant::StoredQuantizedWeight> codes{};
 };
 
 struct GgufModel {
@@ -56,19 +56,19 @@ ULP_API GgufModel import_gguf(const std::filesystem::path& path);
 /// The same from memory; `source` stands for the file in messages.
 ULP_API GgufModel import_gguf(std::string_view bytes, const std::string& source);
 
-/// The tensors of a GPT-2 file under the names of models::make_gpt2(), matrices turned to (in, out): for io::assign_published(). Throws
+/// The tensors of a GPT-2 file under the names of models::make_gpt2(), matrices turned to (in, out): for io::assign_pretrained(). Throws
 /// FileError for another architecture, and for a tensor that GPT-2 has not.
 ULP_API std::vector<std::pair<std::string, at::Tensor>> gpt2_tensors(const GgufModel& file);
 
-/// The codes of such a file under the same names, for quant::read_weight_codes(): of the matrices of linear layers, and of the table of words.
+/// The codes of such a file under the same names, for quant::read_quantized_weights(): of the matrices of linear layers, and of the table of words.
 /// Throws as gpt2_tensors().
-ULP_API std::map<std::string, quant::WeightCodes> gpt2_codes(const GgufModel& file);
+ULP_API std::map<std::string, quant::StoredQuantizedWeight> gpt2_quantized_weights(const GgufModel& file);
 
 /// How the matrices of a model are stored.
 enum class GgufType { f32, q8_0, q4_0 };
 
 /// What is said of a tokenizer beside its tokenizer.json. Empty: nothing.
-struct GgufWords {
+struct GgufVocabulary {
   std::string bos = {}, eos = {};          ///< first and last token of a text
   std::string unknown = {}, padding = {};  ///< tokens for what has none, and for places without text
   std::optional<bool> add_bos = {},
@@ -79,7 +79,7 @@ struct GgufWords {
 
 /// What transformers' tokenizer_config.json, special_tokens_map.json and chat_template.jinja in a folder say; those that are missing say
 /// nothing. Throws FileError for one that is damaged.
-ULP_API GgufWords read_gguf_words(const std::filesystem::path& folder);
+ULP_API GgufVocabulary read_gguf_vocabulary(const std::filesystem::path& folder);
 
 struct GgufOptions {
   GgufType type = GgufType::q8_0;
@@ -87,7 +87,7 @@ struct GgufOptions {
   std::string name = "ulp";  ///< "general.name"
   std::shared_ptr<const io::Tokenizer> tokenizer =
       nullptr;  ///< of byte pairs: its tokens and merges are written, too
-  GgufWords words =
+  GgufVocabulary words =
       {};  ///< of the tokenizer; without first and last tokens both are <|endoftext|>, if there is one
 };
 
@@ -107,7 +107,7 @@ ULP_API int64_t attention_heads(const graph::GraphModule& model);
 }  // namespace ulp::exchange
 
 template <>
-struct ulp::Words<ulp::exchange::GgufType> {
+struct ulp::EnumNames<ulp::exchange::GgufType> {
   static constexpr std::array<Word<exchange::GgufType>, 3> list = {{{exchange::GgufType::f32, "f32"},
                                                                     {exchange::GgufType::q8_0, "q8_0"},
                                                                     {exchange::GgufType::q4_0, "q4_0"}}};

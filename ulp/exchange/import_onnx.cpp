@@ -14,7 +14,8 @@
 #include "ulp/exchange/onnx_import/run.h"
 #include "ulp/exchange/onnx_import/straight_sizes.h"
 #include "ulp/graph/graph_module.h"
-#include "ulp/quant/static/average_codes.h"
+#include "ulp/libtorch/shape_propagation.h"
+#include "ulp/quant/static/quantized_average.h"
 
 namespace ulp::exchange {
 
@@ -132,6 +133,7 @@ void learn(Store& store, const Inputs& inputs) {
 }
 
 std::shared_ptr<graph::GraphModule> captured(const FileModel& model, const OnnxImportOptions& options) {
+  const libtorch::ShapePropagation shapes;
   const Inputs inputs = onnx_import::read_inputs(model, options);
   Store store(model, options);
   store.has_free_sizes = !inputs.options.free.empty();

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 #include "ulp/exchange/size_range.h"
 
 namespace ulp {
@@ -34,7 +34,7 @@ enum class QdqForm : uint8_t {
 }  // namespace ulp::exchange
 
 template <>
-struct ulp::Words<ulp::exchange::QdqForm> {
+struct ulp::EnumNames<ulp::exchange::QdqForm> {
   static constexpr std::array<Word<exchange::QdqForm>, 2> list = {
       {{exchange::QdqForm::codes, "codes", "integer codes"},
        {exchange::QdqForm::fake, "fake", "fake quantization, which trains"}}};

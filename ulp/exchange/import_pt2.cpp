@@ -7,6 +7,7 @@
 #include "ulp/exchange/pt2/straight_numbers.h"
 #include "ulp/exchange/pt2/where.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/libtorch/shape_propagation.h"
 
 namespace ulp::exchange {
 
@@ -25,6 +26,7 @@ c10::IValue packed(const pt2::Program& program, const std::vector<at::Tensor>& r
 }
 
 std::shared_ptr<graph::GraphModule> imported(const pt2::Archive& archive, const Pt2ImportOptions& options) {
+  const libtorch::ShapePropagation shapes;
   const pt2::Program program = archive.program();
   const pt2::Inputs inputs = pt2::inputs_of(program, options);
   const Attributes tensors = archive.tensors(program);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ulp/exchange/seen_values.h"
+#include "ulp/libtorch/shape_propagation.h"
 
 namespace ulp::exchange {
 
@@ -96,7 +97,7 @@ void add_smallest(std::vector<Sizes>& points, const Graph& graph) {
   const Sizes usual = points.at(1);
   Sizes least = {usual[0]};
   for (size_t i = 0; i < graph.free.size(); ++i) {
-    const graph::FreeDimension& free = graph.free[i];
+    const graph::DynamicDimension& free = graph.free[i];
     const int64_t first = free.smallest();
     least.push_back(first);
     for (const int64_t size : {first, first + free.multiple}) {
@@ -124,7 +125,7 @@ std::vector<Sizes> points_of(const Graph& graph, const std::set<int64_t>& around
   std::vector<Sizes> points;
   for (const int64_t batch : kBatches) {
     Sizes point = {batch};
-    for (const graph::FreeDimension& free : graph.free) {
+    for (const graph::DynamicDimension& free : graph.free) {
       const int64_t steps = (batch - 1) * std::ssize(point);  // so that each goes its own way
       point.push_back(std::max(free.max - steps * free.multiple, free.min));
     }
@@ -132,7 +133,7 @@ std::vector<Sizes> points_of(const Graph& graph, const std::set<int64_t>& around
   }
   for (const int64_t size : around) {
     Sizes point = {size <= kMostBatch ? size : kBatches[1]};
-    for (const graph::FreeDimension& free : graph.free)
+    for (const graph::DynamicDimension& free : graph.free)
       point.push_back(
           std::clamp(size / free.multiple * free.multiple, free.min, std::max(free.min, free.max)));
     if (std::ranges::find(points, point) == points.end()) points.push_back(std::move(point));
@@ -165,6 +166,7 @@ using AllSeen = std::vector<std::optional<Seen>>;
 AllSeen run_at(const Graph& graph, const std::vector<Value*>& values, const Sizes& point) {
   const auto inputs = inputs_at(graph, point);
   if (!inputs) return {};
+  const libtorch::ShapePropagation shapes;
   AllSeen seen;
   try {
     for (const at::Tensor& tensor : seen_values(graph, values, *inputs)) {
@@ -213,7 +215,7 @@ class Names {
     }
     const auto [place, fresh] = known_.try_emplace(seen, graph_.free.size() + 1);
     if (fresh) {
-      graph::FreeDimension free;
+      graph::DynamicDimension free;
       free.name = wish;
       free.min = std::ranges::min(seen);
       free.max = std::ranges::max(seen);

@@ -12,7 +12,7 @@ using graph::Value;
 
 namespace {
 
-/// The name of the weight whose codes these are (quant::read_weight_codes()).
+/// The name of the weight whose codes these are (quant::read_quantized_weights()).
 std::string weight_name(const std::string& codes) {
   const std::string suffix = ".int4";
   return codes.ends_with(suffix) ? codes.substr(0, codes.size() - suffix.size()) : codes + ".values";

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "ulp/base/free_dimension.h"
+#include "ulp/base/dynamic_dimension.h"
 
 namespace ulp::exchange {
 

@@ -16,8 +16,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ulp/base/dynamic_dimension.h"
 #include "ulp/base/export.h"
-#include "ulp/base/free_dimension.h"
 #include "ulp/base/polynomial.h"
 
 namespace c10 {
@@ -50,14 +50,14 @@ struct SizeExpr {
 };
 
 /// A dimension that stays free beside the batch, such as the length of texts, in as many inputs as have it.
-struct FreeDimension : ulp::FreeDimension {
+struct DynamicDimension : ulp::DynamicDimension {
   /// Where it is.
-  struct Place {
+  struct InputDimension {
     size_t input = 0;
     int64_t dim = 0;
-    bool operator==(const Place&) const = default;
+    bool operator==(const InputDimension&) const = default;
   };
-  std::vector<Place> places;
+  std::vector<InputDimension> places;
 };
 
 /// What was seen of a value at capture.
@@ -203,7 +203,7 @@ class ULP_API Graph {
   /// Which batch sizes the model computes.
   BatchRange batch_range;
   /// The dimensions that stay free beside the batch.
-  std::vector<FreeDimension> free;
+  std::vector<DynamicDimension> free;
   /// Puts sizes in the place of the free dimensions, one for each, and leaves none free. Throws ulp::Error for a size
   /// outside its dimension's range.
   void fix_free(std::span<const int64_t> sizes);

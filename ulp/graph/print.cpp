@@ -43,7 +43,7 @@ using SizeNames = std::vector<std::string>;
 
 SizeNames size_names(const Graph& graph) {
   SizeNames names{"N"};
-  for (const FreeDimension& free : graph.free) names.push_back(free.name);
+  for (const DynamicDimension& free : graph.free) names.push_back(free.name);
   return names;
 }
 

@@ -6,7 +6,7 @@ namespace ulp::graph {
 
 std::optional<std::vector<at::Tensor>> smallest_inputs(const Graph& graph) {
   std::vector<int64_t> point = {graph.batch_range.nearest(1)};
-  for (const FreeDimension& free : graph.free) point.push_back(free.smallest());
+  for (const DynamicDimension& free : graph.free) point.push_back(free.smallest());
   std::vector<at::Tensor> inputs;
   for (const Value* input : graph.inputs()) {
     if (!input->meta) return std::nullopt;

@@ -135,7 +135,7 @@ void check_dimensions(const Graph& graph) {
     if (graph.batch_dims[i] < -1 || graph.batch_dims[i] >= std::max<int64_t>(rank(i), 1))
       fail(kGraphFile, "expected a batch dimension of '", inputs[i]->name, "', got ", graph.batch_dims[i]);
   }
-  for (const graph::FreeDimension& free : graph.free) {
+  for (const graph::DynamicDimension& free : graph.free) {
     for (const auto& place : free.places) {
       if (place.input >= inputs.size() || place.dim < 0 || place.dim >= rank(place.input))
         fail(kGraphFile, "expected '", free.name, "' to be a dimension of an input");
@@ -171,7 +171,7 @@ Json graph_to_json(const Graph& graph) {
   }
   for (const auto& [name, attribute] : graph.attributes())
     attributes.push_back(attribute_to_json(name, attribute));
-  for (const graph::FreeDimension& one : graph.free) free.push_back(free_to_json(one));
+  for (const graph::DynamicDimension& one : graph.free) free.push_back(free_to_json(one));
   Json json{{"version", kPlainVersion}, {"inputs", inputs}, {"attributes", attributes}, {"reads", named},
             {"calls", calls},           {"free", free},     {"result", result}};
   if (graph.batch_range.bounded()) {

@@ -98,7 +98,7 @@ TensorMeta meta_of(const Json& json, size_t free_dimensions) {
   return meta;
 }
 
-Json free_to_json(const graph::FreeDimension& free) {
+Json free_to_json(const graph::DynamicDimension& free) {
   Json places = Json::array();
   for (const auto& place : free.places) places.push_back({place.input, place.dim});
   return {{"name", free.name},
@@ -108,8 +108,8 @@ Json free_to_json(const graph::FreeDimension& free) {
           {"places", places}};
 }
 
-graph::FreeDimension free_of(const Json& json) {
-  graph::FreeDimension free;
+graph::DynamicDimension free_of(const Json& json) {
+  graph::DynamicDimension free;
   free.name = json.at("name").get<std::string>();
   free.min = whole_number(json.at("min"));
   free.max = whole_number(json.at("max"));

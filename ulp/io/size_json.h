@@ -26,9 +26,9 @@ graph::SizeExpr size_of(const nlohmann::json& json, size_t free_dimensions);
 nlohmann::json meta_to_json(const graph::TensorMeta& meta);
 graph::TensorMeta meta_of(const nlohmann::json& json, size_t free_dimensions);
 
-nlohmann::json free_to_json(const graph::FreeDimension& free);
+nlohmann::json free_to_json(const graph::DynamicDimension& free);
 /// Throws ulp::Error for a range without a size. Whether the inputs have the places is for the caller to find out.
-graph::FreeDimension free_of(const nlohmann::json& json);
+graph::DynamicDimension free_of(const nlohmann::json& json);
 
 nlohmann::json batch_range_to_json(const BatchRange& range);
 /// Throws ulp::Error for a range without a size.

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ulp/graph/graph_module.h"
-#include "ulp/graph/written_state.h"
+#include "ulp/graph/mutated_buffers.h"
 #include "ulp/lower/shapes.h"
 
 namespace ulp::lowering {

@@ -7,7 +7,7 @@ namespace ulp::lowering {
 std::vector<int64_t> example_sizes(const graph::Graph& graph, const std::vector<at::Tensor>& examples,
                                    const char* where) {
   std::vector<int64_t> sizes;
-  for (const graph::FreeDimension& free : graph.free) {
+  for (const graph::DynamicDimension& free : graph.free) {
     const auto [input, dim] = free.places[0];
     if (input >= examples.size() || !examples[input].defined() || dim >= examples[input].dim())
       fail(where, "expected an example with dimension ", dim, " as input ", input, " for '", free.name, "'");

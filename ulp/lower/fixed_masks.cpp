@@ -176,8 +176,9 @@ at::Tensor FixedMasks::matrix(const Argument& argument) {
   if (const at::Tensor held = graph_.attribute_tensor(argument.value); held.defined())
     return at->second = only_matrix(held);
   // What follows the size of the batch differs.
-  const at::Tensor two = only_matrix(evaluate_at(graph_, *argument.value, 2));
-  const at::Tensor three = only_matrix(evaluate_at(graph_, *argument.value, 3));
+  const int64_t batch = graph_.batch_range.example(1);
+  const at::Tensor two = only_matrix(evaluate_at(graph_, *argument.value, batch));
+  const at::Tensor three = only_matrix(evaluate_at(graph_, *argument.value, batch + 1));
   if (two.defined() && three.defined() && two.equal(three)) at->second = two;
   return at->second;
 }

@@ -9,7 +9,7 @@
 #include <unordered_set>
 
 #include "ulp/graph/graph.h"
-#include "ulp/graph/written_state.h"
+#include "ulp/graph/mutated_buffers.h"
 
 namespace ulp::lowering {
 

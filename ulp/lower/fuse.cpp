@@ -43,7 +43,7 @@ graph::FusionPolicy engine_policy() {
   return {.is_layer = is_fusible_layer,
           .refuses_add = {},
           .takes_activation = [](const Node& op, Activation kind) {
-            return is_fusible_layer(op) || !is_curve(kind);
+            return is_fusible_layer(op) || !is_smooth_activation(kind);
           }};
 }
 

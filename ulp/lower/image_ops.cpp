@@ -1,8 +1,8 @@
 // Ops that change the sizes of images and volumes: resizing, sampling, channels that become pixels.
 #include <array>
 
+#include "ulp/lower/conv3d_to_conv2d.h"
 #include "ulp/lower/ops.h"
-#include "ulp/lower/volumes.h"
 #include "ulp/lower/weights.h"
 
 namespace ulp::lowering {

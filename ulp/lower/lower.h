@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 #include "ulp/graph/passes/pass.h"
 #include "ulp/runtime/plan/plan.h"
 
@@ -39,7 +39,7 @@ struct ULP_API LowerOptions {
 };
 
 template <>
-struct Words<LowerOptions::Precision> {
+struct EnumNames<LowerOptions::Precision> {
   using enum LowerOptions::Precision;
   static constexpr std::array<Word<LowerOptions::Precision>, 2> list = {{{f32, "fp32"}, {bf16, "bf16"}}};
 };
@@ -51,7 +51,7 @@ struct Words<LowerOptions::Precision> {
 /// (TensorInfo::times). Steps compute in f32: float64 is refused, and so are integers beyond 2^24 that the
 /// graph holds; those that come from inputs stop a run by name, those that arise in sums and products lose
 /// their last digits. Constants carry the parameters' names. Throws ulp::Error that lists what has no
-/// lowering: each op and reason once, with the first node's name and module path; lower_in_pieces()
+/// lowering: each op and reason once, with the first node's name and module path; lower_partitioned()
 /// (pieces.h) runs such nodes in LibTorch. `report`, if given, receives what became one step (changes) and
 /// what follows a step and could not become part of it (near misses). Its parts are the reports of the passes
 /// before. When lower() throws, it holds what was found until then.

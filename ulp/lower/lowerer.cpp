@@ -202,7 +202,7 @@ void fail_with(const std::vector<Refusal>& refusals) {
   }
   fail(std::move(info), "lower.lower", "expected ops that the engine has, got ", nodes,
        nodes == 1 ? " node" : " nodes", " that cannot be lowered: ", out.str(),
-       ". lower_in_pieces() runs such nodes in LibTorch");
+       ". lower_partitioned() runs such nodes in LibTorch");
 }
 
 }  // namespace ulp::lowering

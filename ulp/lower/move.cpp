@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ulp/lower/continued.h"
 #include "ulp/lower/ids.h"
+#include "ulp/lower/incremental_decoding.h"
 #include "ulp/lower/ops.h"
 #include "ulp/lower/strided_view.h"
 

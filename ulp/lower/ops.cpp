@@ -61,7 +61,7 @@ bool is_special(const graph::Graph& graph, const Group& group) {
   if (node.is("aten::zeros_like")) return true;
   if (node.is("aten::ne")) return feeds_attention(graph, node.output());
   if (const std::optional<Activation> activation = activation_of(node))
-    return !is_curve(*activation) || group.quantize == nullptr;
+    return !is_smooth_activation(*activation) || group.quantize == nullptr;
   return !is_pointwise(node);
 }
 

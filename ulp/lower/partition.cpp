@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "ulp/graph/describe.h"
-#include "ulp/graph/written_state.h"
+#include "ulp/graph/mutated_buffers.h"
 
 namespace ulp::lowering {
 namespace {

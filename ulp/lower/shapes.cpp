@@ -7,6 +7,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/libtorch/shape_propagation.h"
 
 namespace ulp::lowering {
 
@@ -74,15 +75,17 @@ void complete_shapes(Graph& graph) {
   const std::vector<Value*> missing = without_meta(graph);
   if (missing.empty()) return;
   const torch::NoGradGuard no_grad;
+  const libtorch::ShapePropagation shapes;
   graph::GraphModule probe = probe_of(graph, missing);
   probe.eval();
-  const std::vector<at::Tensor> at2 = probe.forward_all(zeros_of(graph, 2));
-  const std::vector<at::Tensor> at3 = probe.forward_all(zeros_of(graph, 3));
+  const int64_t batch = graph.batch_range.example(1);
+  const std::vector<at::Tensor> first = probe.forward_all(zeros_of(graph, batch));
+  const std::vector<at::Tensor> second = probe.forward_all(zeros_of(graph, batch + 1));
   for (size_t i = 0; i < missing.size(); ++i) {
-    TensorMeta meta{.dtype = at2.at(i).scalar_type(), .sizes = {}, .channels_last = false};
-    for (int64_t d = 0; d < at2[i].dim(); ++d) {
-      const int64_t slope = at3.at(i).size(d) - at2[i].size(d);
-      meta.sizes.push_back({slope, 1, at2[i].size(d) - 2 * slope});
+    TensorMeta meta{.dtype = first.at(i).scalar_type(), .sizes = {}, .channels_last = false};
+    for (int64_t d = 0; d < first[i].dim(); ++d) {
+      const int64_t slope = second.at(i).size(d) - first[i].size(d);
+      meta.sizes.push_back({slope, 1, first[i].size(d) - batch * slope});
     }
     missing[i]->meta = meta;
   }
@@ -93,7 +96,7 @@ std::vector<at::Tensor> evaluate_fixed(const Graph& graph, const std::vector<Val
   const torch::NoGradGuard no_grad;
   graph::GraphModule probe = probe_of(graph, values);
   probe.eval();
-  return probe.forward_all(zeros_of(graph, 2));
+  return probe.forward_all(zeros_of(graph, graph.batch_range.example(0)));
 }
 
 void set_input_shapes(Graph& graph, const std::vector<at::Tensor>& examples) {

@@ -107,11 +107,12 @@ void lower_activation(Builder& builder, const Group& group) {
   const std::optional<Activation> activation = activation_of(node);
   if (!activation) unsupported(node, "expected bounds [0, inf] or [0, 6]");
   const Value* x = node.args.at(0).value;
-  if (is_curve(*activation) && builder.float_type() != DataType::f32) return lower_pointwise(builder, group);
+  if (is_smooth_activation(*activation) && builder.float_type() != DataType::f32)
+    return lower_pointwise(builder, group);
   Form form = kept_form(builder, node, x);
   form.layout = builder.layout_of(node, x);
   // A bound other than 0 is seldom a multiple of the scale.
-  if (is_curve(*activation) || (*activation != Activation::relu && form.type == DataType::u8)) {
+  if (is_smooth_activation(*activation) || (*activation != Activation::relu && form.type == DataType::u8)) {
     form = {DataType::f32, builder.form_of(node, x).layout};
   }
   Step step = step_of(runtime::Op::relu, node);

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "ulp/quant/static/layer_codes.h"
+#include "ulp/quant/static/bias_quantization.h"
 
 namespace ulp::lowering {
 

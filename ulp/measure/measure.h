@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ulp/base/export.h"
-#include "ulp/measure/quietness.h"
+#include "ulp/measure/interference.h"
 
 namespace ulp::measure {
 

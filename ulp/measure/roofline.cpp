@@ -23,15 +23,15 @@ LeastTime least_time(const runtime::StepWork& work, const Peaks& peaks, const Su
   return least;
 }
 
-std::string bound_text(const Placement& placed) {
-  const std::string word = word_of(placed.bound);
+std::string bound_text(const RooflinePoint& placed) {
+  const std::string word = enum_name(placed.bound);
   return placed.bound == Bound::memory && placed.level != word ? word + " (" + placed.level + ")" : word;
 }
 
-Placement place(const runtime::StepWork& work, double seconds, const Peaks& peaks,
-                const Surroundings& around) {
+RooflinePoint roofline_point(const runtime::StepWork& work, double seconds, const Peaks& peaks,
+                             const Surroundings& around) {
   const LeastTime least = least_time(work, peaks, around);
-  Placement placed{.level = least.level};
+  RooflinePoint placed{.level = least.level};
   if (work.bytes() > 0) placed.intensity = work.operations / work.bytes();
   if (!(seconds > 0)) return placed;
   placed.operations = work.operations / seconds;

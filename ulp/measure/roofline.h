@@ -7,8 +7,8 @@
 
 #include <string>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 #include "ulp/measure/peaks/peaks.h"
 #include "ulp/runtime/plan/step_work.h"
 
@@ -27,7 +27,7 @@ struct Surroundings {
 };
 
 /// A piece of work below the roof.
-struct Placement {
+struct RooflinePoint {
   double intensity = 0;     ///< operations a byte
   double operations = 0;    ///< a second
   double bandwidth = 0;     ///< bytes/s, of compulsory traffic
@@ -50,18 +50,18 @@ struct LeastTime {
 ULP_API LeastTime least_time(const runtime::StepWork& work, const Peaks& peaks, const Surroundings& around);
 
 /// "math", "memory (L2)" or "latency".
-ULP_API std::string bound_text(const Placement& placed);
+ULP_API std::string bound_text(const RooflinePoint& placed);
 
 /// `seconds`: measured.
-ULP_API Placement place(const runtime::StepWork& work, double seconds, const Peaks& peaks,
-                        const Surroundings& around);
+ULP_API RooflinePoint roofline_point(const runtime::StepWork& work, double seconds, const Peaks& peaks,
+                                     const Surroundings& around);
 
 }  // namespace ulp::measure
 
 namespace ulp {
 
 template <>
-struct Words<measure::Bound> {
+struct EnumNames<measure::Bound> {
   static constexpr auto list = std::to_array<Word<measure::Bound>>({{measure::Bound::math, "math"},
                                                                     {measure::Bound::memory, "memory"},
                                                                     {measure::Bound::latency, "latency"}});

@@ -132,20 +132,20 @@ std::vector<TextTask> text_model_tasks(const std::string& name) {
   return find(name).tasks;
 }
 
-std::shared_ptr<TextModel> make_published_text(const std::string& name) {
+std::shared_ptr<TextModel> make_pretrained_text(const std::string& name) {
   return std::visit([](const auto& config) { return make(config); },
-                    find_in(published(), name, "models.make_published_text"));
+                    find_in(published(), name, "models.make_pretrained_text"));
 }
 
-TextSizes published_text_sizes(const std::string& name) {
+TextSizes pretrained_text_sizes(const std::string& name) {
   return std::visit(
       [](const auto& config) {
         return TextSizes{config.vocab_size, config.max_length};
       },
-      find_in(published(), name, "models.published_text_sizes"));
+      find_in(published(), name, "models.pretrained_text_sizes"));
 }
 
-std::vector<std::string> published_text_names() {
+std::vector<std::string> pretrained_text_names() {
   return names_of(published());
 }
 

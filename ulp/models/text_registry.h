@@ -20,7 +20,7 @@ struct TextModelOptions {
 };
 
 /// Throws Error for a name that text_model_names() does not list, for a task that the network does not do,
-/// and for options that it cannot have. Full sizes: make_published_text().
+/// and for options that it cannot have. Full sizes: make_pretrained_text().
 ULP_API std::shared_ptr<TextModel> make_text_model(const std::string& name,
                                                    const TextModelOptions& options = {});
 
@@ -33,16 +33,16 @@ ULP_API std::vector<TextTask> text_model_tasks(const std::string& name);
 
 /// A network at a size that was published, over the tokens of its own vocabulary: bert-base, bert-large,
 /// distilbert-base, tinybert-4, tinybert-6 (with two classes), gpt2-small, gpt2-medium. Throws Error for another name.
-ULP_API std::shared_ptr<TextModel> make_published_text(const std::string& name);
+ULP_API std::shared_ptr<TextModel> make_pretrained_text(const std::string& name);
 
 /// The sizes of the inputs of such a network.
 struct TextSizes {
   int64_t vocab_size = 0, max_length = 0;
 };
-/// Throws Error for a name that published_text_names() does not list.
-ULP_API TextSizes published_text_sizes(const std::string& name);
+/// Throws Error for a name that pretrained_text_names() does not list.
+ULP_API TextSizes pretrained_text_sizes(const std::string& name);
 
 /// Sorted.
-ULP_API std::vector<std::string> published_text_names();
+ULP_API std::vector<std::string> pretrained_text_names();
 
 }  // namespace ulp::models

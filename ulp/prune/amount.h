@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 
 namespace ulp {
 class FieldVisitor;
@@ -47,7 +47,7 @@ struct ULP_API Amount {
 }  // namespace ulp::prune
 
 template <>
-struct ulp::Words<ulp::prune::AmountOf> {
+struct ulp::EnumNames<ulp::prune::AmountOf> {
   using enum prune::AmountOf;
   static constexpr std::array<Word<prune::AmountOf>, 2> list = {
       {{remaining, "remaining", "of what is kept now"}, {all, "all", "in the end, of everything"}}};

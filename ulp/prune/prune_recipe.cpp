@@ -123,16 +123,16 @@ void Recipe::validate() const {
   const auto conflict = [](const auto&... parts) { fail(kRecipeWhere, parts...); };
   if (score == Score::sparsegpt) {
     if (pattern.kind != PatternKind::free && pattern.kind != PatternKind::n_m)
-      conflict("expected the pattern free or n_m for sparsegpt, got ", word_of(pattern.kind));
+      conflict("expected the pattern free or n_m for sparsegpt, got ", enum_name(pattern.kind));
     if (amount.count || amount.of != AmountOf::all || !overrides.empty() || used_rounds() != 1)
       conflict("expected an amount that is a fraction of all, without overrides and rounds, for sparsegpt");
   }
   if (source_of(score) == ScoreSource::training && used_rounds() != 1)
-    conflict("expected one round for ", word_of(score), ", got ", used_rounds());
+    conflict("expected one round for ", enum_name(score), ", got ", used_rounds());
   const bool begins_dense =
       score == Score::movement && schedule.kind == ScheduleKind::cubic && schedule.initial == 0;
   if (source_of(score) == ScoreSource::training && schedule.begin == 0 && !begins_dense) {
-    conflict("expected a schedule that begins after step 0 for ", word_of(score),
+    conflict("expected a schedule that begins after step 0 for ", enum_name(score),
              ", which has no scores before the first step");
   }
   if (score == Score::soft_movement &&
@@ -143,7 +143,7 @@ void Recipe::validate() const {
       !(of_all(amount) && std::ranges::all_of(overrides, of_all, &NamedAmount::amount)))
     conflict("expected amounts that are fractions of all for movement, whose weights may come back");
   if (source_of(score) == ScoreSource::training && pattern.reorder)
-    conflict("expected no reorder for ", word_of(score), ", whose scores come too late");
+    conflict("expected no reorder for ", enum_name(score), ", whose scores come too late");
   if (used_rounds() > 1 && pattern.kind == PatternKind::n_m)
     conflict("expected one round for n_m, got ", used_rounds());
   if (used_rounds() > 1 && !overrides.empty())
@@ -152,7 +152,7 @@ void Recipe::validate() const {
     conflict(
         "expected no overrides for n_m, which keeps n of m everywhere; skip names layers that stay dense");
   if (scope == Scope::row && pattern.kind != PatternKind::free && pattern.kind != PatternKind::n_m)
-    conflict("expected the pattern free for the scope row, got ", word_of(pattern.kind));
+    conflict("expected the pattern free for the scope row, got ", enum_name(pattern.kind));
   if (scope == Scope::global && of_all(amount) && amount.fraction > 1 - floor)
     conflict("expected a floor of at most ", 1 - amount.fraction, ", which the amount leaves, got ", floor);
   if (schedule.kind == ScheduleKind::cubic && pattern.kind == PatternKind::n_m)

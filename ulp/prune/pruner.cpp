@@ -66,11 +66,11 @@ void check_possible(const GraphModule& module, const Names& names, const Recipe&
   const ScoreSource source = source_of(recipe.score);
   parameters_of(module, names);
   if (source == ScoreSource::loss && !inputs.loss)
-    fail("prune.prune", "expected ScoreInputs::loss for ", word_of(recipe.score), ", got none");
+    fail("prune.prune", "expected ScoreInputs::loss for ", enum_name(recipe.score), ", got none");
   if (source == ScoreSource::loss && inputs.batches < 1)
-    fail("prune.prune", "expected at least one batch for ", word_of(recipe.score), ", got none");
+    fail("prune.prune", "expected at least one batch for ", enum_name(recipe.score), ", got none");
   if (source == ScoreSource::inputs && inputs.inputs.empty())
-    fail("prune.prune", "expected ScoreInputs::inputs for ", word_of(recipe.score), ", got none");
+    fail("prune.prune", "expected ScoreInputs::inputs for ", enum_name(recipe.score), ", got none");
   if (recipe.score == Score::sparsegpt || recipe.score == Score::soft_movement) return;
   // Amounts, patterns and overrides, by scores that are all alike.
   Scores alike;
@@ -135,7 +135,7 @@ void check(const GraphModule& module, const Recipe& recipe, const ScoreInputs& i
 
 PruneReport prune(GraphModule& module, const Recipe& recipe, const ScoreInputs& inputs) {
   if (source_of(recipe.score) == ScoreSource::training)
-    fail("prune.prune", "expected a score of a model as it is, got ", word_of(recipe.score),
+    fail("prune.prune", "expected a score of a model as it is, got ", enum_name(recipe.score),
          ", which a Pruner gathers while the model trains");
   recipe.validate();
   const Names names = recipe.parameters_in(module.graph());

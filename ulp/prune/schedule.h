@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 #include "ulp/prune/amount.h"
 
 namespace ulp {
@@ -49,7 +49,7 @@ struct ULP_API Schedule {
 }  // namespace ulp::prune
 
 template <>
-struct ulp::Words<ulp::prune::ScheduleKind> {
+struct ulp::EnumNames<ulp::prune::ScheduleKind> {
   using enum prune::ScheduleKind;
   static constexpr std::array<Word<prune::ScheduleKind>, 3> list = {{{one_shot, "one_shot", "at once"},
                                                                      {iterative, "iterative", "in rounds"},

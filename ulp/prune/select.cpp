@@ -153,7 +153,8 @@ void check(const std::vector<LayerScores>& layers, const Selection& selection) {
     fail(kSelectWhere, "expected a way in (0, 1], got ", selection.way);
   if (selection.scope == Scope::row && selection.pattern.kind != PatternKind::free &&
       selection.pattern.kind != PatternKind::n_m)
-    fail(kSelectWhere, "expected the pattern free for the scope row, got ", word_of(selection.pattern.kind));
+    fail(kSelectWhere, "expected the pattern free for the scope row, got ",
+         enum_name(selection.pattern.kind));
   for (const NamedAmount& one : selection.overrides) {
     const auto matches = [&](const LayerScores& layer) {
       return quant::matches_module(one.parameters, layer.name);
@@ -181,7 +182,7 @@ void Pattern::validate() const {
   check_limits("prune.Pattern", *this);
   if (kind == PatternKind::n_m && n >= m) fail("prune.Pattern", "expected n < m, got ", n, ':', m);
   if (reorder && kind != PatternKind::n_m)
-    fail("prune.Pattern", "expected the pattern n_m with reorder, got ", word_of(kind));
+    fail("prune.Pattern", "expected the pattern n_m with reorder, got ", enum_name(kind));
 }
 
 void NamedAmount::visit_fields(FieldVisitor& visit) {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 #include "ulp/prune/amount.h"
 
 namespace ulp::prune {
@@ -92,7 +92,7 @@ ULP_API std::vector<at::Tensor> select(const std::vector<LayerScores>& layers, c
 }  // namespace ulp::prune
 
 template <>
-struct ulp::Words<ulp::prune::PatternKind> {
+struct ulp::EnumNames<ulp::prune::PatternKind> {
   using enum prune::PatternKind;
   static constexpr std::array<Word<prune::PatternKind>, 5> list = {
       {{free, "free", "single weights"},
@@ -102,13 +102,13 @@ struct ulp::Words<ulp::prune::PatternKind> {
        {columns, "columns", "whole columns"}}};
 };
 template <>
-struct ulp::Words<ulp::prune::UnitScore> {
+struct ulp::EnumNames<ulp::prune::UnitScore> {
   using enum prune::UnitScore;
   static constexpr std::array<Word<prune::UnitScore>, 4> list = {
       {{mean, "mean"}, {sum, "sum"}, {l2, "l2"}, {max, "max"}}};
 };
 template <>
-struct ulp::Words<ulp::prune::Scope> {
+struct ulp::EnumNames<ulp::prune::Scope> {
   using enum prune::Scope;
   static constexpr std::array<Word<prune::Scope>, 3> list = {{{layer, "layer", "each parameter by itself"},
                                                               {global, "global", "all together"},

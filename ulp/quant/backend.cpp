@@ -43,11 +43,11 @@ bool sums_in_layers(Backend backend) {
   return backend != Backend::onnx_qdq && backend != Backend::tflite_int8;
 }
 
-bool curves_in_layers(Backend backend) {
+bool fuses_activations(Backend backend) {
   return backend != Backend::tflite_int8;
 }
 
-bool ends_in_codes(Backend backend) {
+bool ends_in_integers(Backend backend) {
   return backend == Backend::tflite_int8;
 }
 

@@ -22,11 +22,11 @@ ULP_API bool sums_in_layers(Backend backend);
 
 /// Whether a layer takes a curve behind it, such as hardswish, before its result is rounded to codes; TensorFlow Lite's take
 /// clamps alone.
-ULP_API bool curves_in_layers(Backend backend);
+ULP_API bool fuses_activations(Backend backend);
 
 /// Whether the result of a layer or a sum has codes also where no quantized op reads it, as the logits: TensorFlow Lite's
 /// integer operators give nothing else.
-ULP_API bool ends_in_codes(Backend backend);
+ULP_API bool ends_in_integers(Backend backend);
 
 /// Whether an average may leave with a scale of its own, which fits its narrower range; TensorFlow Lite's
 /// specification gives it that of its input.

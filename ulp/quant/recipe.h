@@ -33,7 +33,7 @@ enum class Backend : uint8_t { x86_int8, arm_int8, tflite_int8, onnx_qdq, weight
 }  // namespace ulp::quant
 
 template <>
-struct ulp::Words<ulp::quant::Backend> {
+struct ulp::EnumNames<ulp::quant::Backend> {
   static constexpr std::array<Word<quant::Backend>, 6> list = {{{quant::Backend::x86_int8, "x86_int8"},
                                                                 {quant::Backend::arm_int8, "arm_int8"},
                                                                 {quant::Backend::tflite_int8, "tflite_int8"},

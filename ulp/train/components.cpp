@@ -10,6 +10,6 @@ constinit Component<Int8Training> int8_training("int8");
 constinit Component<BinaryTraining> binary_training("binary");
 constinit Component<ActivationPlans> activation_plans("memory");
 
-PartedModel::~PartedModel() = default;
+ShardedModel::~ShardedModel() = default;
 
 }  // namespace ulp::train

@@ -37,7 +37,7 @@ class ModelReplica {
  public:
   virtual ~ModelReplica() = default;
   virtual at::Tensor forward(const at::Tensor& inputs) = 0;
-  virtual void make_whole() = 0;
+  virtual void unshard() = 0;
   /// While it lives, backward adds up this process's gradients alone.
   virtual std::shared_ptr<void> no_sync() = 0;
   /// While it lives, parameters that processes share are whole.

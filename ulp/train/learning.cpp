@@ -87,23 +87,23 @@ class Joined final : public BatchStream {
 
 }  // namespace
 
-distill::Batch learner_batch(const TaskBatch& batch) {
+distill::Batch distillation_batch(const TaskBatch& batch) {
   return {.inputs = {batch.inputs}, .targets = batch.targets, .samples = batch.samples};
 }
 
-Task learning_task(std::shared_ptr<distill::Learner> learner, std::unique_ptr<BatchStream> batches) {
+Task learning_task(std::shared_ptr<distill::DistillationTask> learner, std::unique_ptr<BatchStream> batches) {
   Task task{.model = learner, .forward = {}, .batches = std::move(batches)};
-  task.forward = [learner](const TaskBatch& batch) { return learner->forward(learner_batch(batch)); };
+  task.forward = [learner](const TaskBatch& batch) { return learner->forward(distillation_batch(batch)); };
   task.loss = [learner](const at::Tensor&, const TaskBatch& batch) {
-    return learner->loss(learner_batch(batch));
+    return learner->loss(distillation_batch(batch));
   };
   return task;
 }
 
-distill::DistillerSetup learner_setup(BatchStream& batches, const TrainOptions& options) {
+distill::DistillerSetup distillation_setup(BatchStream& batches, const TrainOptions& options) {
   const int64_t epoch = batches.batches();
   distill::DistillerSetup setup;
-  setup.example = learner_batch(example_batch(batches));
+  setup.example = distillation_batch(example_batch(batches));
   setup.samples = batches.samples();
   setup.batches = options.max_steps > 0 ? options.max_steps * options.accumulate : epoch * options.epochs;
   setup.epoch_batches = epoch;

@@ -6,22 +6,23 @@
 #include <vector>
 
 #include "ulp/base/export.h"
+#include "ulp/distill/distillation_task.h"
 #include "ulp/distill/distiller.h"
-#include "ulp/distill/learner.h"
 #include "ulp/train/task.h"
 #include "ulp/train/train_options.h"
 
 namespace ulp::train {
 
 /// Converts a batch to the form that a learner takes.
-ULP_API distill::Batch learner_batch(const TaskBatch& batch);
+ULP_API distill::Batch distillation_batch(const TaskBatch& batch);
 
 /// A task whose model is the learner, so that a checkpoint holds adapters and memories, too.
-ULP_API Task learning_task(std::shared_ptr<distill::Learner> learner, std::unique_ptr<BatchStream> batches);
+ULP_API Task learning_task(std::shared_ptr<distill::DistillationTask> learner,
+                           std::unique_ptr<BatchStream> batches);
 
 /// A distiller's setup with what follows from the data and the length of the run: the example, samples and batches. Student,
 /// teacher and recipe are the caller's.
-ULP_API distill::DistillerSetup learner_setup(BatchStream& batches, const TrainOptions& options);
+ULP_API distill::DistillerSetup distillation_setup(BatchStream& batches, const TrainOptions& options);
 
 /// The stream with other targets: `targets[i]` of sample i (int64, one a sample), distill::kUnlabelled for none. Throws ulp::Error
 /// for another number of them.

@@ -17,11 +17,11 @@ namespace ulp::train {
 
 /// A sharded model (Task::parted): split layers, or a stage of a pipeline. All processes call the same
 /// functions in the same order.
-struct ULP_API PartedModel {
+struct ULP_API ShardedModel {
   std::shared_ptr<torch::nn::Module> whole;  ///< the task's model before
   std::string stages = {};                   ///< of a pipeline, for checkpoints: JSON
 
-  virtual ~PartedModel();
+  virtual ~ShardedModel();
   virtual bool is_pipeline() const = 0;
   /// Runs forward and backward of a batch in a pipeline, as distributed::Pipeline::step().
   virtual double step(
@@ -46,7 +46,7 @@ struct ULP_API PartedModel {
   virtual void scatter(const amp::FusedOptimizer& state, amp::FusedOptimizer& own) const = 0;
 };
 
-/// The entry of a checkpoint's configuration that holds PartedModel::stages.
+/// The entry of a checkpoint's configuration that holds ShardedModel::stages.
 inline constexpr const char* kStagesEntry = "stages";
 
 }  // namespace ulp::train

@@ -42,7 +42,7 @@ class Replica final : public ModelReplica {
       : parallel_(model, std::move(group), options) {}
 
   at::Tensor forward(const at::Tensor& inputs) override { return parallel_.forward({inputs}); }
-  void make_whole() override { parallel_.make_whole(); }
+  void unshard() override { parallel_.unshard(); }
   std::shared_ptr<void> no_sync() override {
     return std::make_shared<distributed::DataParallel::NoSync>(parallel_);
   }

@@ -173,11 +173,11 @@ std::unique_ptr<OptimizerShare> make_sharded(ModelReplica* replica, const Task& 
   if (replica == nullptr || zero == distributed::ZeroStage::off) return nullptr;
   if (masks || !trained.latent.empty()) {
     fail("train.Trainer", "expected no shares of the training state (zero 0) for a network with ",
-         masks ? "masks" : "binary weights", ", got zero ", word_of(zero));
+         masks ? "masks" : "binary weights", ", got zero ", enum_name(zero));
   }
   if (is_told(task.offload)) {
     fail("train.Trainer", "expected the optimizer's state in memory where processes share it (zero ",
-         word_of(zero), "), got it offloaded");
+         enum_name(zero), "), got it offloaded");
   }
   return replica->share(fused_groups(std::move(trained), options, /*fp32_moments=*/{}), options.seed);
 }

@@ -79,7 +79,7 @@ class Stepper {
   std::vector<prune::ParameterMask> masks_;
   std::vector<at::Tensor> latent_;  ///< of binary layers: without weight decay, in [-1, 1] after each step
   std::unique_ptr<OptimizerShare> sharded_;  // null: every process has all of the state
-  std::shared_ptr<PartedModel> parted_;      // null: this process has all of the model
+  std::shared_ptr<ShardedModel> parted_;     // null: this process has all of the model
   TrainOptions options_;
   std::unique_ptr<amp::FusedOptimizer> whole_;    // of shares or parts, while a checkpoint is written or read
   std::unique_ptr<torch::optim::Optimizer> own_;  // null with sharded_

@@ -86,7 +86,7 @@ using Forward = std::function<at::Tensor(const TaskBatch& batch)>;
 /// Mean cross-entropy of logits (..., classes) against targets (...), in nats, computed in fp32.
 ULP_API at::Tensor cross_entropy(const at::Tensor& logits, const TaskBatch& batch);
 
-struct PartedModel;
+struct ShardedModel;
 
 /// Everything a Trainer is given besides options. Any task whose loss is a mean over the batch fits.
 struct Task {
@@ -103,9 +103,9 @@ struct Task {
   /// The processes that train together, each with its part of the batches; null: this one alone.
   std::shared_ptr<distributed::ProcessGroup> group = {};
   distributed::DataParallelOptions parallel = {};  ///< how they do
-  /// Where each of them has a part of the model (parted_task()): model and forward are the part then, and all read the same
+  /// Where each of them has a part of the model (sharded_task()): model and forward are the part then, and all read the same
   /// batches. Null: each has all of it.
-  std::shared_ptr<PartedModel> parted = {};
+  std::shared_ptr<ShardedModel> parted = {};
   /// The plan of what stays of the forward pass for the backward pass. The trainer captures the model, as
   /// fp8_task() does, and asks
   /// once, with layers of 8 bits made, in the precision and the mode of training. Empty: all stays as it is.

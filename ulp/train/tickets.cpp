@@ -68,7 +68,7 @@ std::string exact(double value) {
 /// Everything that a continued run must share.
 std::string describe(const TicketTask& task, const TicketOptions& options) {
   std::string text = task.description + "; " + options.recipe.to_json() + options.training.to_json() +
-                     word_of(options.rewind) + ' ' + std::to_string(options.step);
+                     enum_name(options.rewind) + ' ' + std::to_string(options.step);
   if (options.rewind == Rewind::fine_tune) text += ' ' + exact(options.fine_tune_rate);
   return text;
 }
@@ -247,7 +247,7 @@ void TicketOptions::validate() const {
   if (rounds < 0) fail(kFindTicketsWhere, "expected rounds >= 0, got ", rounds);
   if (step < 0) fail(kFindTicketsWhere, "expected a step >= 0 to rewind to, got ", step);
   if (prune::source_of(recipe.score) == prune::ScoreSource::training)
-    fail(kFindTicketsWhere, "expected scores of a model as it is, got ", word_of(recipe.score));
+    fail(kFindTicketsWhere, "expected scores of a model as it is, got ", enum_name(recipe.score));
   if (rounds > 1 && recipe.amount.of == prune::AmountOf::all &&
       recipe.pattern.kind != prune::PatternKind::n_m)
     fail(kFindTicketsWhere,

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/prune/prune_recipe.h"
 #include "ulp/prune/scores/score.h"
@@ -84,7 +84,7 @@ ULP_API double linear_barrier(const TicketTask& task, const TicketOptions& optio
 }  // namespace ulp::train
 
 template <>
-struct ulp::Words<ulp::train::Rewind> {
+struct ulp::EnumNames<ulp::train::Rewind> {
   using enum train::Rewind;
   static constexpr std::array<Word<train::Rewind>, 4> list = {
       {{weights, "weights", "to the weights of an early step"},

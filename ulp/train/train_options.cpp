@@ -166,15 +166,15 @@ std::optional<FieldConflict> TrainOptions::conflict() const {
   const std::string its_precision = told("precision", precision.name());
   const std::string its_scaler = told("scaler", scaling.text());
   if (masters && !resolved.parameter_dtype) {
-    return FieldConflict{told("masters", word_of(*masters)) + " is for bf16 and fp16 parameters, and " +
+    return FieldConflict{told("masters", enum_name(*masters)) + " is for bf16 and fp16 parameters, and " +
                          its_precision + " has fp32 parameters"};
   }
   if (masters && half && *masters != amp::MasterWeights::fp32) {
-    return FieldConflict{told("masters", word_of(*masters)) + " is for bf16 parameters, and " +
+    return FieldConflict{told("masters", enum_name(*masters)) + " is for bf16 parameters, and " +
                          its_precision + " has fp16 parameters"};
   }
   if (moments != amp::MomentFormat::fp32 && bare) {
-    return FieldConflict{told("moments", word_of(moments)) + " needs {masters} beside " + its_precision +
+    return FieldConflict{told("moments", enum_name(moments)) + " needs {masters} beside " + its_precision +
                          ": without them LibTorch makes the step and keeps its state in the type of the "
                          "parameters"};
   }

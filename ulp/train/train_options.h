@@ -10,8 +10,8 @@
 #include "ulp/amp/optimizer/schedule_rule.h"
 #include "ulp/amp/optimizer/update_rule.h"
 #include "ulp/amp/scaling/make_scaler.h"
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 
 namespace ulp {
 class FieldVisitor;
@@ -80,7 +80,7 @@ struct ULP_API TrainOptions {
 }  // namespace ulp::train
 
 template <>
-struct ulp::Words<ulp::train::Optimizer> {
+struct ulp::EnumNames<ulp::train::Optimizer> {
   using enum train::Optimizer;
   static constexpr std::array<Word<train::Optimizer>, 3> list = {
       {{sgd, "sgd"}, {adam, "adam"}, {adamw, "adamw"}}};

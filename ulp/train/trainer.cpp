@@ -309,9 +309,9 @@ int64_t Trainer::next_step() const {
 void Trainer::hold_masks() {
   state_->stepper.hold_masks(*state_->task.model);
 }
-void Trainer::make_whole() {
+void Trainer::unshard() {
   if (state_->task.parted) state_->task.parted->gather();
-  if (state_->replica) state_->replica->make_whole();
+  if (state_->replica) state_->replica->unshard();
 }
 void Trainer::reduce_amaxes(amp::AmaxReduction reduce) {
   state_->reduce_amaxes = std::move(reduce);

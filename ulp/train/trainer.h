@@ -72,7 +72,7 @@ class ULP_API Trainer {
   void hold_masks();
   /// Training is over: parameters that processes share (ZeroStage::parameters) are whole from here on. All
   /// processes call it.
-  void make_whole();
+  void unshard();
   /// fp8 precisions with delayed scales: how the largest magnitudes of all processes become one before each
   /// update of the scales (amp::update_fp8). Task::group does it where nothing is given.
   void reduce_amaxes(amp::AmaxReduction reduce);

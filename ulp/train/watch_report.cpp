@@ -244,7 +244,7 @@ Table fp8_table(const WatchSummary& summary, size_t rows) {
                   {"not finite"}}};
   for (const size_t i : worst_first(summary.fp8, rows, fp8_loss)) {
     const amp::Fp8TensorStats& tensor = summary.fp8[i];
-    table.add_row({tensor.layer, word_of(tensor.role), tensor.format, tensor.history.back().amax,
+    table.add_row({tensor.layer, enum_name(tensor.role), tensor.format, tensor.history.back().amax,
                    tensor.history.back().scale, kPercent * tensor.saturated_share(),
                    kPercent * tensor.flushed_share(), static_cast<double>(tensor.nonfinite)});
   }
@@ -261,7 +261,7 @@ Chart fp8_scale_chart(const WatchSummary& summary) {
               .y = {.title = "scale", .scale = report::Scale::log2}};
   for (const size_t i : worst_first(summary.fp8, kLines, fp8_loss)) {
     const amp::Fp8TensorStats& tensor = summary.fp8[i];
-    report::Series line{.name = tensor.layer + ' ' + word_of(tensor.role)};
+    report::Series line{.name = tensor.layer + ' ' + enum_name(tensor.role)};
     for (const auto& point : tensor.history) {
       if (!(point.scale > 0)) continue;
       line.x.push_back(static_cast<double>(point.step));

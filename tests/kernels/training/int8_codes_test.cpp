@@ -1,6 +1,4 @@
 // Matrices of floats as int8 codes on every instruction set, against the definition in plain loops.
-#include "ulp/kernels/training/int8_codes.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,6 +7,7 @@
 #include "kernels/helpers.h"
 #include "ulp/base/error.h"
 #include "ulp/kernels/common/float_bits.h"
+#include "ulp/kernels/training/int8_quantizers.h"
 
 namespace ulp::kernels {
 namespace {

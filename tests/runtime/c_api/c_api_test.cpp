@@ -192,7 +192,7 @@ TEST(CApi, TellsWhereTheRowsOfAResultStand) {
 }
 
 TEST(CApi, RunsContinueEachOther) {
-  const EngineHandle engine = engine_of(continued());
+  const EngineHandle engine = engine_of(decoding_dimension());
   ulp_free_dimension free = {.struct_size = sizeof free};
   ASSERT_EQ(ulp_engine_free_dimension(engine.get(), 0, &free), ULP_OK);
   EXPECT_EQ(free.continued, 1);

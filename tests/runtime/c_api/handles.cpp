@@ -55,7 +55,7 @@ std::vector<Bytes> run(ulp_context* context, int64_t batch, const std::vector<By
 namespace {
 
 /// relu of a value whose last dimension follows the free one.
-Plan relu_along(std::vector<int64_t> shape, const FreeDimension& free) {
+Plan relu_along(std::vector<int64_t> shape, const DynamicDimension& free) {
   Builder b(Numbers::f32);
   const size_t last = shape.size() - 1;
   b.output(b.op(Op::relu, {b.input(std::move(shape))}, ActivationAttributes{Activation::relu}));
@@ -72,7 +72,7 @@ Plan any_width() {
   return relu_along({kBatch, 3, 12}, {"width", 2, 12, 2});
 }
 
-Plan continued() {
+Plan decoding_dimension() {
   Plan plan = relu_along({kBatch, 8}, {"time", 1, 8});
   plan.continued = "time";
   return plan;

@@ -39,7 +39,7 @@ std::vector<Bytes> run(ulp_context* context, int64_t batch, const std::vector<By
 /// relu of [batch, 3, width], where any width from 1 to 12 that is a multiple of 2 is right.
 Plan any_width();
 /// relu of [batch, time], whose runs continue each other along time up to 8.
-Plan continued();
+Plan decoding_dimension();
 
 /// relu of [batch, 2], and of rows [times * batch, 2].
 Plan with_rows_of(int64_t times);

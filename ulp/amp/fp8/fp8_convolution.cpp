@@ -145,7 +145,7 @@ std::string fp8_convolution_obstacle(const Fp8LayerRecipe& recipe, int64_t group
   const bool whole = recipe.scaling == Fp8Scaling::delayed || recipe.scaling == Fp8Scaling::current;
   if (whole || groups == 1) return "";
   return std::string("a convolution in ") + std::to_string(groups) + " groups has no form with scales of " +
-         word_of(recipe.scaling);
+         enum_name(recipe.scaling);
 }
 
 }  // namespace ulp::amp

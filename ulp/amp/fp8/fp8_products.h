@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 
 namespace ulp::amp {
 
@@ -32,7 +32,7 @@ ULP_API std::vector<Fp8ProductChoice> fp8_product_choices();
 
 namespace ulp {
 template <>
-struct Words<amp::Fp8ProductRole> {
+struct EnumNames<amp::Fp8ProductRole> {
   using enum amp::Fp8ProductRole;
   static constexpr std::array<Word<amp::Fp8ProductRole>, 3> list = {
       {{forward, "forward"}, {input_gradient, "input gradient"}, {weight_gradient, "weight gradient"}}};

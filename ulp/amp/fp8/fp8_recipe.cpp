@@ -4,8 +4,8 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/fields_json.h"
+#include "ulp/base/glob.h"
 #include "ulp/base/parse_json.h"
-#include "ulp/base/path_pattern.h"
 #include "ulp/base/recipe_file.h"
 
 namespace ulp::amp {

@@ -39,7 +39,7 @@ enum class MxRounding : uint8_t {
 }  // namespace ulp::amp
 
 template <>
-struct ulp::Words<ulp::amp::Fp8Scaling> {
+struct ulp::EnumNames<ulp::amp::Fp8Scaling> {
   using enum amp::Fp8Scaling;
   static constexpr std::array<Word<amp::Fp8Scaling>, 6> list = {
       {{delayed, "delayed", "one scale a tensor, from earlier steps"},
@@ -50,19 +50,19 @@ struct ulp::Words<ulp::amp::Fp8Scaling> {
        {nvfp4, "nvfp4", "4-bit values, one scale for 16 and one a tensor"}}};
 };
 template <>
-struct ulp::Words<ulp::amp::Fp8Format> {
+struct ulp::EnumNames<ulp::amp::Fp8Format> {
   using enum amp::Fp8Format;
   static constexpr std::array<Word<amp::Fp8Format>, 2> list = {
       {{hybrid, "hybrid", "e4m3, gradients e5m2"}, {e4m3, "e4m3", "e4m3 for all"}}};
 };
 template <>
-struct ulp::Words<ulp::amp::AmaxAlgorithm> {
+struct ulp::EnumNames<ulp::amp::AmaxAlgorithm> {
   using enum amp::AmaxAlgorithm;
   static constexpr std::array<Word<amp::AmaxAlgorithm>, 2> list = {
       {{max, "max", "the largest of the history"}, {most_recent, "most_recent", "the last step's"}}};
 };
 template <>
-struct ulp::Words<ulp::amp::MxRounding> {
+struct ulp::EnumNames<ulp::amp::MxRounding> {
   using enum amp::MxRounding;
   static constexpr std::array<Word<amp::MxRounding>, 2> list = {
       {{up, "up", "nothing saturates"}, {floor, "floor", "as the OCP specification"}}};

@@ -6,7 +6,7 @@
 #include <limits>
 #include <tuple>
 
-#include "ulp/amp/fp8/fp8_codes.h"
+#include "ulp/amp/fp8/fp8_casts.h"
 #include "ulp/base/error.h"
 
 namespace ulp::amp {

@@ -36,7 +36,7 @@ inline constexpr std::array<Fp8Role, 3> kFp8Roles = {Fp8Role::input, Fp8Role::we
 }  // namespace ulp::amp
 
 template <>
-struct ulp::Words<ulp::amp::Fp8Role> {
+struct ulp::EnumNames<ulp::amp::Fp8Role> {
   using enum amp::Fp8Role;
   static constexpr std::array<Word<amp::Fp8Role>, 3> list = {
       {{input, "input"}, {weight, "weight"}, {gradient, "gradient"}}};

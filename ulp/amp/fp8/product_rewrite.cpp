@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ulp/base/error.h"
-#include "ulp/base/path_pattern.h"
+#include "ulp/base/glob.h"
 #include "ulp/graph/describe.h"
 #include "ulp/graph/passes/pattern.h"
 

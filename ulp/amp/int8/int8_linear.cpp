@@ -255,7 +255,7 @@ TORCH_LIBRARY_IMPL(ulp, Autograd, m) {
 Tensor int8_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const Int8LayerRecipe& recipe) {
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow(kInt8LinearOp, "").typed<decltype(int8_linear_kernel)>();
-  return op.call(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, word_of(recipe.method),
+  return op.call(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, enum_name(recipe.method),
                  recipe.output, recipe.grad_input, recipe.grad_weight, recipe.stochastic);
 }
 

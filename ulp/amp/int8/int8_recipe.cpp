@@ -32,7 +32,7 @@ void Int8LayerRecipe::visit_fields(FieldVisitor& visit) {
 void Int8LayerRecipe::validate() const {
   if (method == Int8Method::rowwise || (output && grad_input && grad_weight)) return;
   const char* field = !output ? "output" : !grad_input ? "grad_input" : "grad_weight";
-  fail("amp.Int8LayerRecipe", "expected ", field, " to be true with method ", word_of(method),
+  fail("amp.Int8LayerRecipe", "expected ", field, " to be true with method ", enum_name(method),
        ", got false; rowwise alone leaves products out");
 }
 

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
 #include "ulp/base/fields.h"
-#include "ulp/base/words.h"
 
 namespace ulp::amp {
 
@@ -24,7 +24,7 @@ enum class Int8Method : uint8_t {
 }  // namespace ulp::amp
 
 template <>
-struct ulp::Words<ulp::amp::Int8Method> {
+struct ulp::EnumNames<ulp::amp::Int8Method> {
   using enum amp::Int8Method;
   static constexpr std::array<Word<amp::Int8Method>, 3> list = {
       {{switchback, "switchback", "rows and one scale for weights, their gradients in 16 bits"},

@@ -8,7 +8,7 @@
 
 #include "ulp/base/export.h"
 #include "ulp/formats/random_bits.h"
-#include "ulp/kernels/training/int8_codes.h"
+#include "ulp/kernels/training/int8_quantizers.h"
 
 namespace ulp::amp {
 

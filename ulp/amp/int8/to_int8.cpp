@@ -12,7 +12,7 @@ namespace {
 
 void write_int8(graph::Graph& graph, const ProductLayer& layer, const Int8LayerRecipe& recipe) {
   std::vector<graph::Argument> args = {layer.input, layer.weight, layer.bias};
-  args.emplace_back(c10::IValue(word_of(recipe.method)));
+  args.emplace_back(c10::IValue(enum_name(recipe.method)));
   for (const bool given : {recipe.output, recipe.grad_input, recipe.grad_weight, recipe.stochastic})
     args.emplace_back(c10::IValue(given));
   graph.retarget(layer.node, kInt8LinearOp, std::move(args));

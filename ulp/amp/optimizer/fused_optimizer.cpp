@@ -275,8 +275,8 @@ const FusedMask* FusedOptimizer::mask_of(const at::Tensor& parameter) const {
   return found == masks_.end() ? nullptr : &found->second;
 }
 
-void FusedOptimizer::set_place(const at::Tensor& parameter, FusedPlace place) {
-  constexpr const char* kSetPlace = "amp.FusedOptimizer.set_place";
+void FusedOptimizer::set_location(const at::Tensor& parameter, StateLocation place) {
+  constexpr const char* kSetPlace = "amp.FusedOptimizer.set_location";
   constexpr int64_t kStep = 128;  // kernels::OptimizerTensor::random_begin
   expect_parameter(kSetPlace, *this, parameter);
   if (place.begin < 0 || place.begin % kStep != 0)
@@ -284,7 +284,7 @@ void FusedOptimizer::set_place(const at::Tensor& parameter, FusedPlace place) {
   places_[parameter.unsafeGetTensorImpl()] = place;
 }
 
-const FusedPlace* FusedOptimizer::place_of(const at::Tensor& parameter) const {
+const StateLocation* FusedOptimizer::location_of(const at::Tensor& parameter) const {
   const auto found = places_.find(parameter.unsafeGetTensorImpl());
   return found == places_.end() ? nullptr : &found->second;
 }

@@ -50,7 +50,7 @@ struct FusedMask {
 };
 
 /// Which part of a larger parameter a parameter is, for the random numbers of its rounding.
-struct FusedPlace {
+struct StateLocation {
   uint32_t ordinal = 0;  ///< of the larger one in its optimizer's list of parameters
   int64_t begin = 0;     ///< element in its memory, a multiple of 128
 };
@@ -178,9 +178,9 @@ class ULP_API FusedOptimizer : public torch::optim::Optimizer {
   /// Rounds a parameter as an optimizer of larger parameters would round that part of one of them. No state,
   /// as a mask is none. Throws Error for a tensor that is not a parameter of this optimizer, and for a place
   /// that is no multiple of 128.
-  void set_place(const at::Tensor& parameter, FusedPlace place);
+  void set_location(const at::Tensor& parameter, StateLocation place);
   /// Null where none was set: the whole of a parameter at its own place in the list.
-  const FusedPlace* place_of(const at::Tensor& parameter) const;
+  const StateLocation* location_of(const at::Tensor& parameter) const;
 
   uint64_t seed() const { return seed_; }
   /// For loading a checkpoint.
@@ -201,7 +201,7 @@ class ULP_API FusedOptimizer : public torch::optim::Optimizer {
   std::unique_ptr<StateMemory> state_memory_;
   std::unique_ptr<DeviceUpdater> device_updater_;
   std::unordered_map<const c10::TensorImpl*, FusedMask> masks_;
-  std::unordered_map<const c10::TensorImpl*, FusedPlace> places_;
+  std::unordered_map<const c10::TensorImpl*, StateLocation> places_;
 };
 
 }  // namespace ulp::amp

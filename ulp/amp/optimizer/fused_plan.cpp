@@ -256,8 +256,8 @@ OptimizerTensor prepare_update(FusedOptimizer& optimizer, const GradientEntry& e
   const Prepared of{state, entry.host, optimizer.state_memory()};
   std::visit([&](const auto& rule) { give_state(rule, of, step, tensor); }, options.rule);
   tensor.step = &step;
-  const FusedPlace* place = optimizer.place_of(entry.parameter);
-  const FusedPlace at = place != nullptr ? *place : FusedPlace{entry.ordinal, 0};
+  const StateLocation* place = optimizer.location_of(entry.parameter);
+  const StateLocation at = place != nullptr ? *place : StateLocation{entry.ordinal, 0};
   tensor.random = {optimizer.seed(), static_cast<uint64_t>(count) << 32 | at.ordinal};
   tensor.random_begin = at.begin;
   return tensor;

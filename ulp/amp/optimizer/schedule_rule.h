@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <variant>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 
 namespace ulp::amp {
 
@@ -146,7 +146,7 @@ ULP_API ScheduleRule make_schedule_rule(Schedule schedule, int64_t total_steps, 
 }  // namespace ulp::amp
 
 template <>
-struct ulp::Words<ulp::amp::Schedule> {
+struct ulp::EnumNames<ulp::amp::Schedule> {
   using enum amp::Schedule;
   static constexpr std::array<Word<amp::Schedule>, 6> list = {{{triangle, "triangle"},
                                                                {constant, "constant"},

@@ -3,16 +3,16 @@
 #include <ATen/Functions.h>
 
 #include "ulp/amp/optimizer/large_pages.h"
-#include "ulp/base/nameless_file.h"
+#include "ulp/base/anonymous_file.h"
 
 namespace ulp::amp {
 
 at::Tensor StateMemory::in_file(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType type) const {
   const int64_t bytes = c10::multiply_integers(sizes) * static_cast<int64_t>(c10::elementSize(type));
-  NamelessFile file(kFusedOptimizerWhere, folder_);
+  AnonymousFile file(kFusedOptimizerWhere, folder_);
   file.reserve(kFusedOptimizerWhere,
                bytes);  // room that is promised now is no signal in the middle of a step
-  const auto unmap = [bytes](void* memory) { NamelessFile::unmap(memory, bytes); };
+  const auto unmap = [bytes](void* memory) { AnonymousFile::unmap(memory, bytes); };
   return at::from_blob(file.map(kFusedOptimizerWhere, bytes), sizes, strides, unmap, at::TensorOptions(type));
 }
 

@@ -56,7 +56,7 @@ const char* name_of(const UpdateRule& rule) {
 }
 
 const char* to_string(MasterWeights masters) {
-  return word_of(masters);
+  return enum_name(masters);
 }
 
 std::optional<c10::ScalarType> master_type(c10::ScalarType parameter, MasterWeights masters) {
@@ -70,7 +70,7 @@ MasterWeights find_masters(const std::string& name) {
 }
 
 const char* to_string(MomentFormat moments) {
-  return word_of(moments);
+  return enum_name(moments);
 }
 
 MomentFormat find_moments(const std::string& name) {

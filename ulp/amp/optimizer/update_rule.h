@@ -9,8 +9,8 @@
 #include <string>
 #include <variant>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 
 namespace ulp::amp {
 
@@ -111,7 +111,7 @@ ULP_API int64_t moment_bytes(MomentFormat moments, int64_t elements);
 }  // namespace ulp::amp
 
 template <>
-struct ulp::Words<ulp::amp::MasterWeights> {
+struct ulp::EnumNames<ulp::amp::MasterWeights> {
   using enum amp::MasterWeights;
   static constexpr std::array<Word<amp::MasterWeights>, 4> list = {
       {{fp32, "fp32", "fp32 copy"},
@@ -121,7 +121,7 @@ struct ulp::Words<ulp::amp::MasterWeights> {
 };
 
 template <>
-struct ulp::Words<ulp::amp::MomentFormat> {
+struct ulp::EnumNames<ulp::amp::MomentFormat> {
   using enum amp::MomentFormat;
   static constexpr std::array<Word<amp::MomentFormat>, 4> list = {
       {{fp32, "fp32"}, {bf16, "bf16"}, {int8, "int8"}, {int4, "int4"}}};

@@ -33,7 +33,7 @@ constexpr Dialect kDialects[] = {
     {ScalerKind::apex, 65536.0, with_interval<ApexScale, &ApexScale::scale_window>},
     {ScalerKind::deepspeed, 65536.0, with_interval<DeepSpeedScale, &DeepSpeedScale::scale_window>},
 };
-static_assert(std::size(kDialects) + 2 == Words<ScalerKind>::list.size(), "all but fixed and none");
+static_assert(std::size(kDialects) + 2 == EnumNames<ScalerKind>::list.size(), "all but fixed and none");
 
 }  // namespace
 
@@ -44,7 +44,7 @@ ScalerSpec ScalerSpec::fixed(double scale) {
 }
 
 std::string ScalerSpec::text() const {
-  if (kind != ScalerKind::fixed) return word_of(kind);
+  if (kind != ScalerKind::fixed) return enum_name(kind);
   char number[32];
   return kStatic.data() + std::string(number, std::to_chars(number, std::end(number), scale).ptr);
 }

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "ulp/amp/scaling/grad_scaler.h"
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 
 namespace ulp::amp {
 
@@ -59,7 +59,7 @@ ULP_API GradScaler make_scaler(std::string_view spec, const ScalerOverrides& ove
 }  // namespace ulp::amp
 
 template <>
-struct ulp::Words<ulp::amp::ScalerKind> {
+struct ulp::EnumNames<ulp::amp::ScalerKind> {
   using enum amp::ScalerKind;
   static constexpr std::array<Word<amp::ScalerKind>, 7> list = {{{pytorch, "pytorch"},
                                                                  {keras, "keras"},

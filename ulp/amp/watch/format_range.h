@@ -25,7 +25,7 @@ class ULP_API FormatRange {
 
   const formats::Format& format() const { return *format_; }
   /// For kernels::exponent_stats(): counts made with it answer the questions below exactly.
-  uint64_t cut() const { return cut_; }
+  uint64_t threshold() const { return cut_; }
   /// Values up to 2^zero_exponent round to zero.
   int zero_exponent() const { return zero_exponent_; }
   /// 2^normal_exponent is the smallest normal number.

@@ -153,7 +153,7 @@ void NumericsWatch::State::read_gradients() {
     const at::Tensor gradient = parameters[i].second.grad();
     if (!is_countable(gradient) || gradient.numel() == 0) continue;
     const at::Tensor block = countable_block(gradient);
-    const kernels::ExponentStats stats = block_stats(block, summary.range.cut());
+    const kernels::ExponentStats stats = block_stats(block, summary.range.threshold());
     if (stats.nonfinite() > 0 && !first) {
       first = NonFinite{.step = step,
                         .place = {.pass = Pass::backward,
@@ -268,7 +268,7 @@ void NumericsWatch::Step::end(StepResult result, double loss) {
   s.close();
   s.summary.steps.push_back({s.step, s.scale, result});
   if (result == StepResult::skipped_nonfinite) {
-    std::string cause = cause_in(s.parameters, s.summary.range.cut(), loss);
+    std::string cause = cause_in(s.parameters, s.summary.range.threshold(), loss);
     const auto& known = s.summary.nonfinite;
     if (s.sampled && !known.empty() && known.back().step == s.step) cause += "; " + known.back().describe();
     s.summary.skipped.push_back({s.step, s.scale, std::move(cause)});

@@ -10,7 +10,7 @@ namespace ulp::amp {
 
 namespace {
 
-std::string key_of(const OpPlace& place) {
+std::string key_of(const OpLocation& place) {
   std::string key = place.pass == Pass::forward ? "f" : "b";
   for (const std::string* part : {&place.op, &place.path, &place.node, &place.autograd_node}) {
     key += '\n' + *part;
@@ -52,10 +52,10 @@ void OpWatch::visit(const OpCall& call) {
 }
 
 void OpWatch::look(const OpCall& call, const at::Tensor& output, int32_t index) {
-  OpPlace place = call.place;
+  OpLocation place = call.place;
   place.output = index;
   const at::Tensor block = countable_block(output);
-  const kernels::ExponentStats stats = block_stats(block, range_.cut());
+  const kernels::ExponentStats stats = block_stats(block, range_.threshold());
   const auto [at, added] = index_.try_emplace(key_of(place), ops_.size());
   if (added) ops_.push_back({place, output.scalar_type(), {}});
   ops_[at->second].stats.merge(place.pass == Pass::backward ? stats.scaled(-scale_exponent_) : stats);
@@ -69,7 +69,7 @@ void OpWatch::look(const OpCall& call, const at::Tensor& output, int32_t index) 
 }
 
 void OpWatch::blame(const OpCall& call, const at::Tensor& output, const at::Tensor& block,
-                    const OpPlace& place, const kernels::ExponentStats& stats) {
+                    const OpLocation& place, const kernels::ExponentStats& stats) {
   const Kinds had = kinds_of_inputs(call, output);
   const bool own = stats.nans > 0 ? !had.nans : !had.infinities && !had.nans;
   if (!own && seen_) return;
@@ -93,7 +93,7 @@ OpWatch::Kinds OpWatch::kinds_of_inputs(const OpCall& call, const at::Tensor& ou
       kinds.nans = kinds.nans || before->second.nans;
       continue;
     }
-    const kernels::ExponentStats stats = block_stats(countable_block(input), range_.cut());
+    const kernels::ExponentStats stats = block_stats(countable_block(input), range_.threshold());
     kinds.infinities = kinds.infinities || stats.infinities > 0;
     kinds.nans = kinds.nans || stats.nans > 0;
   }

@@ -35,7 +35,7 @@ class OpWatch final : public OpSink {
     bool infinities = false, nans = false;
   };
   void look(const OpCall& call, const at::Tensor& output, int32_t index);
-  void blame(const OpCall& call, const at::Tensor& output, const at::Tensor& block, const OpPlace& place,
+  void blame(const OpCall& call, const at::Tensor& output, const at::Tensor& block, const OpLocation& place,
              const kernels::ExponentStats& stats);
   Kinds kinds_of_inputs(const OpCall& call, const at::Tensor& output) const;
 

@@ -127,16 +127,16 @@ void OpRecorder::start(const at::RecordFunction& function, Frame& frame) {
   call.given_nonfinite = std::any_of(arguments.begin(), arguments.end(), is_nonfinite);
   call.inputs = tensors_of(arguments);
   name(call);
-  const OpPlace& p = call.place;
+  const OpLocation& p = call.place;
   call.place.occurrence = occurrences_[p.op + '\n' + p.path + '\n' + p.node + '\n' + p.autograd_node]++;
 }
 
 void OpRecorder::name(OpCall& call) const {
-  OpPlace& place = call.place;
+  OpLocation& place = call.place;
   if (torch::autograd::get_current_graph_task_id() >= 0) {
     place.pass = Pass::backward;
     if (backward_) place.autograd_node = *backward_;
-    if (const OpPlace* forward = forward_place(sequence_)) {
+    if (const OpLocation* forward = forward_place(sequence_)) {
       place.path = forward->path;
       place.node = forward->node;
     }
@@ -148,7 +148,7 @@ void OpRecorder::name(OpCall& call) const {
   }
 }
 
-const OpPlace* OpRecorder::forward_place(int64_t sequence) const {
+const OpLocation* OpRecorder::forward_place(int64_t sequence) const {
   if (sequence < 0) return nullptr;
   const auto number = static_cast<uint64_t>(sequence);
   auto after = std::upper_bound(forward_.begin(), forward_.end(), number,

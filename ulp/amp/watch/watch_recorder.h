@@ -17,7 +17,7 @@ namespace ulp::amp {
 
 /// One call that has just returned.
 struct OpCall {
-  OpPlace place;                                     ///< output is not set
+  OpLocation place;                                  ///< output is not set
   std::vector<at::Tensor> inputs, outputs;           ///< defined tensors only, those in lists too
   bool in_place = false;                             ///< wrote to an input: what that held before is gone
   bool given_nonfinite = false;                      ///< had an infinite or NaN number among its arguments
@@ -50,13 +50,13 @@ class OpRecorder final {
   /// Autograd nodes with sequence numbers in [begin, end) were made by this op.
   struct ForwardCall {
     uint64_t begin, end;
-    OpPlace place;
+    OpLocation place;
   };
 
   void start(const at::RecordFunction& function, Frame& frame);
   void finish(const at::RecordFunction& function, Frame& frame);
   void name(OpCall& call) const;
-  const OpPlace* forward_place(int64_t sequence) const;
+  const OpLocation* forward_place(int64_t sequence) const;
 
   ModulePaths& paths_;
   OpSink& sink_;

@@ -4,7 +4,7 @@
 
 namespace ulp::amp {
 
-std::string OpPlace::describe() const {
+std::string OpLocation::describe() const {
   std::string out = op;
   if (!autograd_node.empty()) out += " of " + autograd_node;
   if (!path.empty()) out += " in " + path;

@@ -20,7 +20,7 @@ namespace ulp::amp {
 enum class Pass : uint8_t { forward, backward };
 
 /// Which operation produced a tensor.
-struct OpPlace {
+struct OpLocation {
   Pass pass = Pass::forward;
   std::string op = {};    ///< "aten::conv2d"; in the backward pass what ran: "aten::convolution_backward"
   std::string path = {};  ///< "layer1.0.conv1"; empty where it could not be told
@@ -31,12 +31,12 @@ struct OpPlace {
 
   /// "aten::conv2d in layer1.0.conv1"
   ULP_API std::string describe() const;
-  bool operator==(const OpPlace&) const = default;
+  bool operator==(const OpLocation&) const = default;
 };
 
 /// The values of one op output over all sampled steps; those of the backward pass divided by the loss scale.
 struct OpStats {
-  OpPlace place = {};
+  OpLocation place = {};
   c10::ScalarType dtype = c10::kFloat;
   kernels::ExponentStats stats = {};
 };
@@ -50,7 +50,7 @@ struct GradientStats {
 /// The first value of a step that is not finite.
 struct NonFinite {
   int64_t step = 0;
-  OpPlace place = {};
+  OpLocation place = {};
   std::vector<int64_t> index = {};  ///< of the value in the tensor
   double value = 0;
   bool inputs_finite = true;  ///< false: the op got such values and only passed them on

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 #include "ulp/distill/losses/float_loss.h"
 
 namespace torch::nn {
@@ -78,7 +78,7 @@ class ULP_API Crd : public FloatLoss {
 }  // namespace ulp::distill
 
 template <>
-struct ulp::Words<ulp::distill::CrdPositive> {
+struct ulp::EnumNames<ulp::distill::CrdPositive> {
   using enum distill::CrdPositive;
   static constexpr std::array<Word<distill::CrdPositive>, 2> list = {
       {{same_sample, "same_sample"}, {same_class, "same_class", "any sample of the class"}}};

@@ -6,7 +6,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
-#include "ulp/distill/learner.h"
+#include "ulp/distill/distillation_task.h"
 #include "ulp/distill/losses/parts.h"
 
 namespace ulp::distill {

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 #include "ulp/distill/losses/float_loss.h"
 
 namespace ulp {
@@ -50,7 +50,7 @@ class ULP_API MiniLm : public FloatLoss {
 }  // namespace ulp::distill
 
 template <>
-struct ulp::Words<ulp::distill::MiniLmVersion> {
+struct ulp::EnumNames<ulp::distill::MiniLmVersion> {
   using enum distill::MiniLmVersion;
   static constexpr std::array<Word<distill::MiniLmVersion>, 2> list = {
       {{v1, "v1", "queries with keys, values with values"}, {v2, "v2", "each with itself"}}};

@@ -66,7 +66,7 @@ at::Tensor pairs_of_halves(const at::Tensor& bytes) {
 }
 
 /// d and 16 bytes.
-quant::WeightCodes codes_q4_0(const gguf::FileTensor& tensor) {
+quant::StoredQuantizedWeight codes_q4_0(const gguf::FileTensor& tensor) {
   const at::Tensor blocks = blocks_of(tensor);
   return {.codes = pairs_of_halves(blocks.narrow(2, 2, 16)),
           .scale = half_at(blocks, 0),
@@ -75,7 +75,7 @@ quant::WeightCodes codes_q4_0(const gguf::FileTensor& tensor) {
 
 /// d, dmin, 12 bytes with a scale and a minimum in 6 bits for each 32 of 256 codes (formats/ggml_block.cpp), and 128 bytes of
 /// codes: products d sc and dmin m are exact, so that each value is rounded twice, as gguf rounds it.
-quant::WeightCodes codes_q4_k(const gguf::FileTensor& tensor) {
+quant::StoredQuantizedWeight codes_q4_k(const gguf::FileTensor& tensor) {
   constexpr int64_t kScales = 4, kCodes = 16, kGroup = 32;
   const at::Tensor blocks = blocks_of(tensor);
   const auto scales = [&](int64_t i) { return blocks.narrow(2, kScales + 4 * i, 4); };
@@ -98,7 +98,7 @@ quant::WeightCodes codes_q4_k(const gguf::FileTensor& tensor) {
 }
 
 /// d and 32 codes.
-quant::WeightCodes codes_q8_0(const gguf::FileTensor& tensor) {
+quant::StoredQuantizedWeight codes_q8_0(const gguf::FileTensor& tensor) {
   const at::Tensor blocks = blocks_of(tensor);
   return {.codes = blocks.narrow(2, 2, 32).contiguous().view(at::kChar),
           .scale = half_at(blocks, 0),
@@ -107,7 +107,7 @@ quant::WeightCodes codes_q8_0(const gguf::FileTensor& tensor) {
 
 /// 4 low and 2 high bits of 256 codes around 32, a scale in 8 bits for each 16, and d: products d sc are exact, so that each value is rounded
 /// once, as gguf rounds it.
-quant::WeightCodes codes_q6_k(const gguf::FileTensor& tensor) {
+quant::StoredQuantizedWeight codes_q6_k(const gguf::FileTensor& tensor) {
   constexpr int64_t kLow = 128, kHigh = 64, kScales = 16;
   const at::Tensor blocks = blocks_of(tensor);
   // Both come in two halves: 64 bytes with the low and 32 bytes with the high bits of 128 codes.
@@ -129,7 +129,7 @@ quant::WeightCodes codes_q6_k(const gguf::FileTensor& tensor) {
           .columns = tensor.shape[1]};
 }
 
-std::optional<quant::WeightCodes> codes_of(const gguf::FileTensor& tensor) {
+std::optional<quant::StoredQuantizedWeight> codes_of(const gguf::FileTensor& tensor) {
   const bool matrix = tensor.shape.size() == 2 && tensor.shape[0] > 0 && tensor.shape[1] > 0;
   const std::string_view type = tensor.type->name;
   if (matrix && type == "Q4_0") return codes_q4_0(tensor);
@@ -200,11 +200,13 @@ std::vector<std::pair<std::string, at::Tensor>> gpt2_tensors(const GgufModel& fi
   return tensors;
 }
 
-std::map<std::string, quant::WeightCodes> gpt2_codes(const GgufModel& file) {
-  std::map<std::string, quant::WeightCodes> codes;
-  for_each_of_gpt2("exchange.gpt2_codes", file, [&](const GgufTensor& tensor, const gguf::TensorName& name) {
-    if (tensor.codes && (name.turned || name.name == "wte.weight")) codes.emplace(name.name, *tensor.codes);
-  });
+std::map<std::string, quant::StoredQuantizedWeight> gpt2_quantized_weights(const GgufModel& file) {
+  std::map<std::string, quant::StoredQuantizedWeight> codes;
+  for_each_of_gpt2("exchange.gpt2_quantized_weights", file,
+                   [&](const GgufTensor& tensor, const gguf::TensorName& name) {
+                     if (tensor.codes && (name.turned || name.name == "wte.weight"))
+                       codes.emplace(name.name, *tensor.codes);
+                   });
   return codes;
 }
 

@@ -18,7 +18,7 @@ using gguf::Header;
 using nlohmann::json;
 
 constexpr const char* kTokenizerOutWhere = "exchange.export_gguf";
-constexpr const char* kWordsWhere = "exchange.read_gguf_words";
+constexpr const char* kWordsWhere = "exchange.read_gguf_vocabulary";
 constexpr uintmax_t kMostConfigBytes = uintmax_t{1} << 24;
 
 /// What llama.cpp's files say of a token.
@@ -115,7 +115,7 @@ End end_of(const std::vector<int64_t>& of_template, std::optional<int64_t> id, s
   return {id, adds};
 }
 
-void write_ends(Header& header, const io::Tokenizer& tokenizer, const GgufWords& words) {
+void write_ends(Header& header, const io::Tokenizer& tokenizer, const GgufVocabulary& words) {
   // Without a word about any of them, GPT-2's.
   const bool silent = words.bos.empty() && words.eos.empty() && !words.add_bos && !words.add_eos;
   const std::optional<int64_t> usual = silent ? tokenizer.id_of("<|endoftext|>") : std::nullopt;
@@ -179,7 +179,7 @@ json object_of(const std::filesystem::path& path) {
   return made;
 }
 
-void read_templates(const json& value, const std::string& source, GgufWords& words) {
+void read_templates(const json& value, const std::string& source, GgufVocabulary& words) {
   if (value.is_null()) return;
   if (value.is_string()) {
     words.chat_templates["default"] = value.get<std::string>();
@@ -197,18 +197,18 @@ void read_templates(const json& value, const std::string& source, GgufWords& wor
 
 }  // namespace
 
-GgufWords read_gguf_words(const std::filesystem::path& folder) {
+GgufVocabulary read_gguf_vocabulary(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "tokenizer_config.json", jinja = folder / "chat_template.jinja";
   const json config = object_of(path), map = object_of(folder / "special_tokens_map.json");
-  GgufWords words;
+  GgufVocabulary words;
   for (const auto& [key, token] :
-       {std::pair("bos_token", &GgufWords::bos), std::pair("eos_token", &GgufWords::eos),
-        std::pair("unk_token", &GgufWords::unknown), std::pair("pad_token", &GgufWords::padding)}) {
+       {std::pair("bos_token", &GgufVocabulary::bos), std::pair("eos_token", &GgufVocabulary::eos),
+        std::pair("unk_token", &GgufVocabulary::unknown), std::pair("pad_token", &GgufVocabulary::padding)}) {
     words.*token = token_in(config, key);
     if ((words.*token).empty()) words.*token = token_in(map, key);
   }
-  for (const auto& [key, flag] :
-       {std::pair("add_bos_token", &GgufWords::add_bos), std::pair("add_eos_token", &GgufWords::add_eos)}) {
+  for (const auto& [key, flag] : {std::pair("add_bos_token", &GgufVocabulary::add_bos),
+                                  std::pair("add_eos_token", &GgufVocabulary::add_eos)}) {
     if (const auto found = config.find(key); found != config.end() && found->is_boolean())
       words.*flag = found->get<bool>();
   }
@@ -218,7 +218,7 @@ GgufWords read_gguf_words(const std::filesystem::path& folder) {
   return words;
 }
 
-void gguf::write_tokenizer(Header& header, const io::Tokenizer& tokenizer, const GgufWords& words,
+void gguf::write_tokenizer(Header& header, const io::Tokenizer& tokenizer, const GgufVocabulary& words,
                            int64_t rows) {
   if (tokenizer.kind() != io::TokenizerKind::byte_level_bpe || tokenizer.vocab_size() > rows)
     fail(kTokenizerOutWhere, "expected a tokenizer of byte pairs with at most ", rows, " tokens, got ",

@@ -32,7 +32,7 @@ Polynomial polynomial_of(const SizeExpr& size) {
 Builder::Builder(const graph::Graph& graph, int64_t opset) : graph_(graph), free_names_{"batch"} {
   model_.opset = opset;
   model_.ir_version = opset >= 21 ? kIrOfOpset21 : opset >= 19 ? kIrOfOpset19 : kIrOfOpset17;
-  for (const graph::FreeDimension& free : graph.free) free_names_.push_back(free.name);
+  for (const graph::DynamicDimension& free : graph.free) free_names_.push_back(free.name);
   for (const auto& node : graph.nodes()) {
     for (const auto& value : node->outputs()) taken_.insert(value->name);
   }
@@ -142,9 +142,9 @@ std::string Builder::ints(const std::vector<int64_t>& values) {
 std::string Builder::free_size(const graph::Node& node, size_t i) {
   const auto found = free_sizes_.find(i);
   if (found != free_sizes_.end()) return found->second;
-  graph::FreeDimension::Place place;
+  graph::DynamicDimension::InputDimension place;
   if (i > 0) {
-    const graph::FreeDimension& free = graph_.free.at(i - 1);
+    const graph::DynamicDimension& free = graph_.free.at(i - 1);
     if (free.places.empty())
       refuse(node, "expected a size that can be computed of those of the inputs, got '", free.name, "'");
     place = free.places[0];

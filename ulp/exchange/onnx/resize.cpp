@@ -50,7 +50,7 @@ struct Resizing {
 /// The batch and the free dimensions at their largest.
 std::vector<int64_t> largest_sizes(const graph::Graph& graph) {
   std::vector<int64_t> sizes = {1};
-  for (const graph::FreeDimension& free : graph.free) sizes.push_back(free.max);
+  for (const graph::DynamicDimension& free : graph.free) sizes.push_back(free.max);
   return sizes;
 }
 

@@ -213,7 +213,7 @@ std::optional<ProgramWriter::Number> ProgramWriter::size(size_t which) {
   if (which == 0) {
     while (input < graph_.batch_dims.size() && graph_.batch_dims[input] < 0) ++input;
     if (input < graph_.batch_dims.size()) dim = graph_.batch_dims[input];
-  } else if (const graph::FreeDimension& free = graph_.free.at(which - 1); !free.places.empty()) {
+  } else if (const graph::DynamicDimension& free = graph_.free.at(which - 1); !free.places.empty()) {
     input = free.places[0].input;
     dim = free.places[0].dim;
   }

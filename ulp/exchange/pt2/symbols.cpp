@@ -42,7 +42,7 @@ bool has_batch(const Graph& graph) {
 Symbols::Symbols(const Graph& graph) : graph_(graph) {
   constexpr int64_t kSampleBatch = 4;
   sample_.push_back(graph.batch_range.nearest(kSampleBatch));
-  for (const graph::FreeDimension& free : graph.free)
+  for (const graph::DynamicDimension& free : graph.free)
     sample_.push_back(free.max / free.multiple * free.multiple);
   for (const auto& node : graph.nodes()) {
     const SizeExpr* size = unrolled_size(*node);
@@ -137,7 +137,7 @@ Json Symbols::ranges() const {
                     {"max_val", range.max == BatchRange::kAny ? Json(nullptr) : Json(range.max)}};
   }
   for (size_t i = 0; i < graph_.free.size(); ++i) {
-    const graph::FreeDimension& free = graph_.free[i];
+    const graph::DynamicDimension& free = graph_.free[i];
     const int64_t low = (free.min + free.multiple - 1) / free.multiple, high = free.max / free.multiple;
     const std::string name = "s" + std::to_string(i + 1);
     ranges[name] = {{"min_val", low}, {"max_val", high}};
@@ -150,9 +150,9 @@ Json Symbols::ranges() const {
 
 Json Symbols::guards(const std::vector<std::string>& inputs) const {
   Json guards = Json::array();
-  for (const graph::FreeDimension& free : graph_.free) {
+  for (const graph::DynamicDimension& free : graph_.free) {
     if (free.multiple == 1) continue;
-    for (const graph::FreeDimension::Place& place : free.places)
+    for (const graph::DynamicDimension::InputDimension& place : free.places)
       guards.push_back("L['" + inputs.at(place.input) + "'].size()[" + std::to_string(place.dim) + "] % " +
                        std::to_string(free.multiple) + " == 0");
   }

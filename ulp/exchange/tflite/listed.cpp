@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kListTfliteWhere = "exchange.list_tflite";
 
 /// A word of an enumeration; its number where a later version has added it.
-std::string word_of(const char* word, int64_t number) {
+std::string enum_name(const char* word, int64_t number) {
   return *word == '\0' ? "number " + std::to_string(number) : word;
 }
 
@@ -65,7 +65,7 @@ class TfliteLister {
     if (code.custom_code() != nullptr) return plain(code.custom_code());
     const auto old = static_cast<tflite::schema::Operation>(code.deprecated_builtin_code());
     const auto made = std::max(code.builtin_code(), old);  // old files have the number in a byte alone
-    return word_of(tflite::schema::EnumNameOperation(made), static_cast<int64_t>(made));
+    return enum_name(tflite::schema::EnumNameOperation(made), static_cast<int64_t>(made));
   }
 
   uint64_t stored_bytes(const tflite::schema::Tensor& tensor) const {
@@ -102,8 +102,8 @@ class TfliteLister {
     for (uint32_t i = 0; i < graph.tensors()->size(); ++i) {
       const tflite::schema::Tensor& tensor = *graph.tensors()->Get(i);
       ListedTensor one{.name = plain(tensor.name()),
-                       .type = word_of(tflite::schema::EnumNameTensorType(tensor.type()),
-                                       static_cast<int64_t>(tensor.type())),
+                       .type = enum_name(tflite::schema::EnumNameTensorType(tensor.type()),
+                                         static_cast<int64_t>(tensor.type())),
                        .bytes = stored_bytes(tensor)};
       const bool free = tensor.shape_signature() != nullptr && tensor.shape_signature()->size() > 0;
       const auto* shape = free ? tensor.shape_signature() : tensor.shape();

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "ulp/base/error.h"
-#include "ulp/graph/capture/place.h"
+#include "ulp/graph/capture/call_site.h"
 
 namespace ulp::graph {
 

@@ -33,7 +33,7 @@ struct Inputs {
   std::vector<std::string> names;
   std::vector<int64_t> batch_dims;  ///< -1: no batch
   BatchRange batch_range;
-  std::vector<FreeDimension> free;
+  std::vector<DynamicDimension> free;
 };
 
 /// A graph, and where it has the calls of the first run of each mode: null for calls that it does without.

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "ulp/base/dynamic_dimension.h"
 #include "ulp/base/error.h"
 #include "ulp/base/export.h"
-#include "ulp/base/free_dimension.h"
 #include "ulp/graph/capture/tensors.h"
 
 namespace torch::jit {

@@ -163,7 +163,7 @@ class Checker {
     RunSizes sizes;
     const std::vector<int64_t>& dims = built_.graph->batch_dims;
     for (size_t i = 0; i < dims.size() && sizes.values[0] == 0; ++i) sizes.values[0] = size(i, dims[i]);
-    for (const FreeDimension& free : built_.graph->free) {
+    for (const DynamicDimension& free : built_.graph->free) {
       sizes.free_names.push_back(free.name);
       sizes.values.push_back(size(free.places[0].input, free.places[0].dim));
     }

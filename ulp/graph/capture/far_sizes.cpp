@@ -154,7 +154,7 @@ void add_batches(const OpenSizes& open, const ExpectedCost& cost, PointLists& li
 }
 
 /// The multiple of the dimension's step that is at least `size`.
-int64_t rounded_up(const FreeDimension& free, int64_t size) {
+int64_t rounded_up(const DynamicDimension& free, int64_t size) {
   return (size + free.multiple - 1) / free.multiple * free.multiple;
 }
 
@@ -164,14 +164,14 @@ void add_free(const OpenSizes& open, const ExpectedCost& cost, PointLists& lists
     for (size_t i = 0; i < open.free.size(); ++i) point[i + 1] = size_of(open.free[i], open.example[i + 1]);
     return FarPoint{point, cost.small(point)};
   };
-  lists.add({with_free([](const FreeDimension& free, int64_t) { return rounded_up(free, free.min); })});
-  lists.add({with_free([](const FreeDimension& free, int64_t example) {
+  lists.add({with_free([](const DynamicDimension& free, int64_t) { return rounded_up(free, free.min); })});
+  lists.add({with_free([](const DynamicDimension& free, int64_t example) {
     return rounded_up(free, (free.min + example) / 2);
   })});
   std::vector<FarPoint> large;
   constexpr int kHalvings = 6;
   for (int halvings = 0; halvings < kHalvings; ++halvings) {
-    const FarPoint point = with_free([&](const FreeDimension& free, int64_t example) {
+    const FarPoint point = with_free([&](const DynamicDimension& free, int64_t example) {
       return (example + ((free.max - example) >> halvings)) / free.multiple * free.multiple;
     });
     if (cost.affordable(point.sizes)) large.push_back(point);

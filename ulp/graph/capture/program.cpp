@@ -192,10 +192,12 @@ void Program::store(const Step& step, Frame& frame) const {
 }
 
 /// The size on which all places of the dimension agree.
-int64_t Program::free_size(const FreeDimension& free, const std::vector<at::Tensor>& inputs) const {
-  const auto size = [&](const FreeDimension::Place& place) { return inputs[place.input].size(place.dim); };
+int64_t Program::free_size(const DynamicDimension& free, const std::vector<at::Tensor>& inputs) const {
+  const auto size = [&](const DynamicDimension::InputDimension& place) {
+    return inputs[place.input].size(place.dim);
+  };
   const int64_t first = size(free.places[0]);
-  for (const FreeDimension::Place& place : free.places) {
+  for (const DynamicDimension::InputDimension& place : free.places) {
     if (size(place) == first) continue;
     fail(ErrorCode::bad_shape, "graph.run", "expected size ", first, " in dimension ", place.dim, " of '",
          inputs_[place.input].name, "', as '", free.name, "' is in '", inputs_[free.places[0].input].name,
@@ -219,7 +221,7 @@ std::vector<int64_t> Program::sizes_of(const std::vector<at::Tensor>& inputs) co
     known = true;
   }
   if (known) batch_range_.check(sizes[0], "graph.run");
-  for (const FreeDimension& free : free_) sizes.push_back(free_size(free, inputs));
+  for (const DynamicDimension& free : free_) sizes.push_back(free_size(free, inputs));
   return sizes;
 }
 

@@ -93,7 +93,7 @@ class Program {
   Source compile(const Argument& arg, const c10::Type* type, const Node* reader);
   void add_read(Step& step, const Value* value) const;
   std::vector<int64_t> sizes_of(const std::vector<at::Tensor>& inputs) const;
-  int64_t free_size(const FreeDimension& free, const std::vector<at::Tensor>& inputs) const;
+  int64_t free_size(const DynamicDimension& free, const std::vector<at::Tensor>& inputs) const;
   c10::IValue load(const Source& source, Frame& frame) const;
   c10::IValue load_items(const Source& source, Frame& frame) const;
   void run_steps(Frame& frame) const;
@@ -105,7 +105,7 @@ class Program {
   std::vector<Value> inputs_;  ///< copies, for the checks
   std::vector<int64_t> batch_dims_;
   BatchRange batch_range_;
-  std::vector<FreeDimension> free_;
+  std::vector<DynamicDimension> free_;
   std::vector<at::Tensor> attributes_;
   std::vector<Step> steps_;
   Source result_;

@@ -7,10 +7,10 @@
 #include <unordered_set>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/capture/call_site.h"
 #include "ulp/graph/capture/data_sizes.h"
-#include "ulp/graph/capture/place.h"
+#include "ulp/graph/capture/functionalize.h"
 #include "ulp/graph/capture/schema.h"
-#include "ulp/graph/capture/written_views.h"
 
 namespace ulp::graph {
 

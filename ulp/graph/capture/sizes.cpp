@@ -79,7 +79,7 @@ void check_place(const FreeSize& given, const std::vector<at::Tensor>& examples,
 }
 
 /// Limits of one dimension may be given at any of its places.
-void join_limits(FreeDimension& free, const FreeSize& given) {
+void join_limits(DynamicDimension& free, const FreeSize& given) {
   const auto join = [&](int64_t& known, int64_t value, int64_t unset, const char* what) {
     if (value == unset) return;
     if (known != unset && known != value)
@@ -91,13 +91,13 @@ void join_limits(FreeDimension& free, const FreeSize& given) {
   join(free.multiple, given.multiple, 1, "multiple");
 }
 
-std::vector<FreeDimension> free_of(const std::vector<at::Tensor>& examples, const CaptureOptions& options,
-                                   const std::vector<int64_t>& batch_dims) {
-  std::vector<FreeDimension> result;
+std::vector<DynamicDimension> free_of(const std::vector<at::Tensor>& examples, const CaptureOptions& options,
+                                      const std::vector<int64_t>& batch_dims) {
+  std::vector<DynamicDimension> result;
   for (const FreeSize& given : options.free) {
     check_place(given, examples, batch_dims);
-    auto at = std::ranges::find(result, given.name, &FreeDimension::name);
-    if (at == result.end()) at = result.insert(at, FreeDimension{{given.name, 1, 0, 1}, {}});
+    auto at = std::ranges::find(result, given.name, &DynamicDimension::name);
+    if (at == result.end()) at = result.insert(at, DynamicDimension{{given.name, 1, 0, 1}, {}});
     at->places.push_back({given.input, given.dim});
     join_limits(*at, given);
   }
@@ -107,9 +107,9 @@ std::vector<FreeDimension> free_of(const std::vector<at::Tensor>& examples, cons
 }
 
 /// The size of the examples, which the limits must allow.
-int64_t example_size(FreeDimension& free, const std::vector<at::Tensor>& examples) {
+int64_t example_size(DynamicDimension& free, const std::vector<at::Tensor>& examples) {
   const int64_t size = examples[free.places[0].input].size(free.places[0].dim);
-  for (const FreeDimension::Place& place : free.places) {
+  for (const DynamicDimension::InputDimension& place : free.places) {
     const int64_t other = examples[place.input].size(place.dim);
     if (other != size)
       fail(kCapture, "expected size ", size, " in dimension ", place.dim, " of input ", place.input, ", as '",
@@ -121,7 +121,7 @@ int64_t example_size(FreeDimension& free, const std::vector<at::Tensor>& example
 }
 
 /// The step from one size that is run to the next.
-int64_t step_of(const FreeDimension& free, int64_t size) {
+int64_t step_of(const DynamicDimension& free, int64_t size) {
   const int64_t reach = kFreeDegree * free.multiple;
   if (size - reach >= free.min) return -free.multiple;
   if (size + reach <= free.max) return free.multiple;
@@ -151,7 +151,7 @@ at::Tensor resized(const at::Tensor& example, int64_t dim, int64_t size) {
 
 RunSizes OpenSizes::at(std::vector<int64_t> sizes) const {
   RunSizes result{.values = std::move(sizes), .free_names = {}};
-  for (const FreeDimension& dimension : free) result.free_names.push_back(dimension.name);
+  for (const DynamicDimension& dimension : free) result.free_names.push_back(dimension.name);
   return result;
 }
 
@@ -163,7 +163,7 @@ OpenSizes open_sizes(const std::vector<at::Tensor>& examples, const CaptureOptio
   open.free = free_of(examples, options, open.batch_dims);
   open.example.push_back(batch_of(examples, open.batch_dims));
   check_batch(open.example[0], open.batch_range);
-  for (FreeDimension& free : open.free) open.example.push_back(example_size(free, examples));
+  for (DynamicDimension& free : open.free) open.example.push_back(example_size(free, examples));
   return open;
 }
 
@@ -206,7 +206,7 @@ std::vector<at::Tensor> resized(const std::vector<at::Tensor>& examples, const O
     at::Tensor example = examples[i].detach();
     if (open.batch_dims[i] >= 0) example = resized(example, open.batch_dims[i], sizes[0]);
     for (size_t f = 0; f < open.free.size(); ++f) {
-      for (const FreeDimension::Place& place : open.free[f].places) {
+      for (const DynamicDimension::InputDimension& place : open.free[f].places) {
         if (place.input == i) example = resized(example, place.dim, sizes[f + 1]);
       }
     }

@@ -12,7 +12,7 @@ namespace ulp::graph {
 struct OpenSizes {
   std::vector<int64_t> batch_dims;  ///< of each input; -1: no batch
   BatchRange batch_range;
-  std::vector<FreeDimension> free;
+  std::vector<DynamicDimension> free;
   std::vector<int64_t> example;  ///< sizes of the examples: the batch, 0 for none, and the free dimensions
 
   RunSizes at(std::vector<int64_t> sizes) const;

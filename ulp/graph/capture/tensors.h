@@ -74,7 +74,7 @@ std::vector<at::Tensor> flatten(const T& value) {
 /// Is shown the fields of a struct by its visit_tensors(), and packs them or unpacks them.
 class ULP_API TensorVisitor {
  public:
-  /// Packs.
+  /// PrepackedWeights.
   TensorVisitor() = default;
   /// Unpacks; throws ulp::Error naming `where` for a value without names.
   TensorVisitor(const c10::IValue& packed, std::string where);

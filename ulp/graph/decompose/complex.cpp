@@ -14,8 +14,8 @@
 #include "ulp/graph/decompose/table.h"
 #include "ulp/graph/describe.h"
 #include "ulp/graph/formula.h"
+#include "ulp/graph/mutated_buffers.h"
 #include "ulp/graph/passes/pattern.h"
-#include "ulp/graph/written_state.h"
 
 namespace ulp::graph {
 

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "ulp/graph/decompose/table.h"
+#include "ulp/graph/mutated_buffers.h"
 #include "ulp/graph/passes/pattern.h"
-#include "ulp/graph/written_state.h"
 
 namespace ulp::graph {
 

@@ -76,7 +76,7 @@ std::optional<ClampBounds> clamp_bounds(const Node& node) {
     high = bound(node, "max", kInfinity);
   } else {
     const Activation found = spelled(node);
-    if (found == Activation::none || is_curve(found)) return std::nullopt;
+    if (found == Activation::none || is_smooth_activation(found)) return std::nullopt;
     return ClampBounds{info_of(found).low, info_of(found).high};
   }
   if (!low || !high) return std::nullopt;
@@ -99,7 +99,7 @@ std::optional<Activation> activation_of(const Node& node) {
 
 bool is_clamp(const Node& node) {
   const std::optional<Activation> activation = activation_of(node);
-  return activation && !is_curve(*activation);
+  return activation && !is_smooth_activation(*activation);
 }
 
 }  // namespace ulp::graph

@@ -4,7 +4,7 @@
 
 #include "ulp/graph/describe.h"
 #include "ulp/graph/fusion/activation_of.h"
-#include "ulp/graph/fusion/near_misses.h"
+#include "ulp/graph/fusion/missed_fusions.h"
 #include "ulp/graph/passes/pattern.h"
 
 namespace ulp::graph {

@@ -10,7 +10,7 @@
 
 #include "ulp/graph/extract.h"
 #include "ulp/graph/graph_module.h"
-#include "ulp/graph/written_state.h"
+#include "ulp/graph/mutated_buffers.h"
 
 namespace ulp::graph {
 

@@ -26,9 +26,9 @@ struct Pending {
   }
 };
 
-class Learner {
+class DistillationTask {
  public:
-  explicit Learner(const PairTraining& options) : options_(options) {}
+  explicit DistillationTask(const PairTraining& options) : options_(options) {}
 
   LearnedPairs learn(const std::map<std::string, int64_t>& words) {
     for (const std::string& token : options_.special) id_of(token);
@@ -178,7 +178,7 @@ class Learner {
 }  // namespace
 
 LearnedPairs learn_pairs(const std::map<std::string, int64_t>& words, const PairTraining& options) {
-  return Learner(options).learn(words);
+  return DistillationTask(options).learn(words);
 }
 
 }  // namespace ulp::io

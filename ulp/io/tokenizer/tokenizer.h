@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 
 namespace ulp::io {
 
@@ -81,7 +81,7 @@ ULP_API std::vector<int64_t> encode_lines(const Tokenizer& tokenizer, std::strin
 }  // namespace ulp::io
 
 template <>
-struct ulp::Words<ulp::io::TokenizerKind> {
+struct ulp::EnumNames<ulp::io::TokenizerKind> {
   static constexpr std::array<Word<io::TokenizerKind>, 2> list = {
       {{io::TokenizerKind::wordpiece, "wordpiece", "pieces of words, as BERT has them"},
        {io::TokenizerKind::byte_level_bpe, "bpe", "byte pairs, as GPT-2 has them"}}};

@@ -8,7 +8,7 @@
 #include "ulp/kernels/binary/binary_pack.h"
 #include "ulp/kernels/common/clamp.h"
 #include "ulp/kernels/common/split.h"
-#include "ulp/kernels/elementwise/curves.h"
+#include "ulp/kernels/elementwise/activations.h"
 
 namespace ulp::kernels {
 namespace {

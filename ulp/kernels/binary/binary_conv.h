@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "ulp/base/words.h"
+#include "ulp/base/enum_names.h"
 #include "ulp/kernels/binary/pack_signs.h"
 #include "ulp/kernels/conv/conv.h"
 
@@ -62,7 +62,7 @@ ULP_API int64_t binary_conv_bytes(const BinaryConvConfig& config);
 
 namespace ulp {
 template <>
-struct Words<kernels::BinaryPadding> {
+struct EnumNames<kernels::BinaryPadding> {
   static constexpr auto list = std::to_array<Word<kernels::BinaryPadding>>(
       {{kernels::BinaryPadding::one, "one", "pixels of +1"},
        {kernels::BinaryPadding::zero, "zero", "they add nothing"}});

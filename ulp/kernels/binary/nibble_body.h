@@ -5,7 +5,7 @@
 // V::add_bytes(counts, v, first): the low and the high half of each output's count, added to what is there but for the first.
 #pragma once
 
-#include "ulp/kernels/binary/finish_binary.h"
+#include "ulp/kernels/binary/binary_epilogue.h"
 
 namespace ulp::kernels {
 namespace {

@@ -4,7 +4,7 @@
 // V: 8 words. V::count(a, b): how many bits of each differ.
 #pragma once
 
-#include "ulp/kernels/binary/finish_binary.h"
+#include "ulp/kernels/binary/binary_epilogue.h"
 
 namespace ulp::kernels {
 namespace {

@@ -26,7 +26,7 @@ inline Clamp clamp_of(Activation activation, const Affine& q) {
 
 /// The curve that remains to be applied to f32 results, or none.
 inline Activation curve_of(Activation activation) {
-  return is_curve(activation) ? activation : Activation::none;
+  return is_smooth_activation(activation) ? activation : Activation::none;
 }
 
 }  // namespace ulp::kernels

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "ulp/base/export.h"
-#include "ulp/kernels/conv/finish.h"
+#include "ulp/kernels/conv/epilogue.h"
 
 namespace ulp::kernels {
 

@@ -67,7 +67,7 @@ void set_multiplier(const ConvConfig& config, const ConvWeights& weights, Finish
   for (int64_t c = 0; c < config.shape.out_channels; ++c) {
     float m = config.input_q.scale * weights.scale[c];
     // A curve wants numbers; their codes come after it.
-    if (config.output == DataType::u8 && !is_curve(config.activation)) m /= config.output_q.scale;
+    if (config.output == DataType::u8 && !is_smooth_activation(config.activation)) m /= config.output_q.scale;
     if (!std::isfinite(m))
       fail(kWhere, "expected finite scales, got a multiplier of ", m, " for channel ", c);
     out->multiplier.as<float>()[c] = m;
@@ -209,7 +209,7 @@ FinishData make_finish(const ConvConfig& config, const ConvWeights& weights, int
   out.finish.output = config.output;
   out.finish.output_zero = config.output == DataType::u8 ? config.output_q.zero_point : 0;
   out.finish.residual_type = config.residual_type;
-  const bool codes = config.output == DataType::u8 && !is_curve(config.activation);
+  const bool codes = config.output == DataType::u8 && !is_smooth_activation(config.activation);
   const float unit = codes ? config.output_q.scale : 1.0F;  // in which a residual is added
   if (config.residual && config.residual_type == DataType::u8) {
     out.finish.residual_scale = config.residual_q.scale / unit;

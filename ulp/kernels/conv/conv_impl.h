@@ -5,7 +5,7 @@
 
 #include "ulp/kernels/common/aligned_buffer.h"
 #include "ulp/kernels/conv/conv.h"
-#include "ulp/kernels/conv/finish.h"
+#include "ulp/kernels/conv/epilogue.h"
 
 namespace ulp::kernels {
 

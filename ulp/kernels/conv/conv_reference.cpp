@@ -3,7 +3,7 @@
 #include <type_traits>
 
 #include "ulp/kernels/conv/conv_impl.h"
-#include "ulp/kernels/elementwise/curves.h"
+#include "ulp/kernels/elementwise/activations.h"
 
 namespace ulp::kernels {
 namespace {

@@ -2,7 +2,7 @@
 // weights that are zero but for channel q of each lane, four such products give the four channels apart, and
 // no byte ever moves between lanes: shuffles, one a cycle, were the limit of every other way.
 #include "ulp/kernels/conv/tile_kernel.h"
-#include "ulp/kernels/elementwise/curves.h"
+#include "ulp/kernels/elementwise/activations.h"
 #include "ulp/kernels/isa/vec512.h"
 
 namespace ulp::kernels {

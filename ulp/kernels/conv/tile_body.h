@@ -5,7 +5,7 @@
 #include "ulp/kernels/common/compiler.h"
 #include "ulp/kernels/conv/tile_kernel.h"
 #include "ulp/kernels/conv/widen.h"
-#include "ulp/kernels/elementwise/curves.h"
+#include "ulp/kernels/elementwise/activations.h"
 #include "ulp/kernels/isa/prefetch.h"
 
 namespace ulp::kernels {

@@ -20,7 +20,7 @@ struct TileOutput {
 
 class TilePanels {
  public:
-  /// Packs the weights as `kernels` read them.
+  /// PrepackedWeights the weights as `kernels` read them.
   TilePanels(const ConvConfig& config, const ConvWeights& weights, const TileKernels& kernels);
   /// One group and one tap of `units` units; `panels` are packed already, in memory of the caller.
   TilePanels(int64_t channels, int64_t units, const uint8_t* panels, const TileKernels& kernels);

@@ -67,7 +67,7 @@ ElementwiseArgs u8_args(Activation activation, Affine a, Affine b, Affine y) {
 void activate(DataType type, Activation activation, const void* x, void* y, int64_t n, Affine q, Isa isa,
               const Parallel& parallel) {
   check_small_type("kernels.activate", type);
-  if (is_curve(activation)) {
+  if (is_smooth_activation(activation)) {
     if (type != DataType::f32) {
       fail("kernels.activate", "expected f32 elements for ", to_string(activation), ", got ",
            to_string(type));
@@ -87,7 +87,7 @@ void activate(DataType type, Activation activation, const void* x, void* y, int6
 void add(DataType type, Activation activation, const void* a, const void* b, void* y, int64_t n, Affine aq,
          Affine bq, Affine yq, Isa isa, const Parallel& parallel) {
   check_small_type("kernels.add", type);
-  if (is_curve(activation)) {
+  if (is_smooth_activation(activation)) {
     fail("kernels.add", "expected an activation that clamps after a sum, got ", to_string(activation));
   }
   const ElementwiseArgs args =

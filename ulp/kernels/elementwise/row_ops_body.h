@@ -1,6 +1,6 @@
 // The operations on rows, written so that the compiler vectorizes them. Included once by a file per
 // instruction set, which names its table with ULP_ROW_OPS; everything here has internal linkage.
-#include "ulp/kernels/elementwise/curves.h"
+#include "ulp/kernels/elementwise/activations.h"
 #include "ulp/kernels/elementwise/row_ops.h"
 
 namespace ulp::kernels {
@@ -125,19 +125,19 @@ void column_norm(const float* x, int64_t rows, int64_t stride, int64_t n, const 
 void lstm_cell(const float* __restrict x, const float* __restrict r, float* __restrict c, float* __restrict h,
                int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
-    const float in = sigmoid_curve(x[i] + r[i]), forget = sigmoid_curve(x[n + i] + r[n + i]);
-    const float cell = tanh_curve(x[2 * n + i] + r[2 * n + i]);
-    const float out = sigmoid_curve(x[3 * n + i] + r[3 * n + i]);
+    const float in = sigmoid_activation(x[i] + r[i]), forget = sigmoid_activation(x[n + i] + r[n + i]);
+    const float cell = tanh_activation(x[2 * n + i] + r[2 * n + i]);
+    const float out = sigmoid_activation(x[3 * n + i] + r[3 * n + i]);
     const float next = forget * c[i] + in * cell;
     c[i] = next;
-    h[i] = out * tanh_curve(next);
+    h[i] = out * tanh_activation(next);
   }
 }
 
 void gru_cell(const float* __restrict x, const float* __restrict r, float* __restrict h, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
-    const float reset = sigmoid_curve(x[i] + r[i]), update = sigmoid_curve(x[n + i] + r[n + i]);
-    const float fresh = tanh_curve(x[2 * n + i] + reset * r[2 * n + i]);
+    const float reset = sigmoid_activation(x[i] + r[i]), update = sigmoid_activation(x[n + i] + r[n + i]);
+    const float fresh = tanh_activation(x[2 * n + i] + reset * r[2 * n + i]);
     h[i] = (h[i] - fresh) * update + fresh;
   }
 }

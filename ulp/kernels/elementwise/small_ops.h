@@ -23,7 +23,7 @@ struct PoolRowArgs {
   int64_t top, left;
   int64_t pad_h, pad_w;
   bool count_include_pad;
-  bool ties_away;      ///< avg_pool of u8: avg_pool_codes()
+  bool ties_away;      ///< avg_pool of u8: avg_pool_u8()
   ElementwiseArgs u8;  ///< a_zero, a_multiplier = sx / sy, lo, hi, y_zero; with ties_away y_zero alone
 };
 

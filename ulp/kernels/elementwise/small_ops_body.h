@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "ulp/kernels/common/float_bits.h"
-#include "ulp/kernels/elementwise/curves.h"
+#include "ulp/kernels/elementwise/activations.h"
 #include "ulp/kernels/elementwise/small_ops.h"
 #include "ulp/kernels/elementwise/softmax_row.h"
 

@@ -4,9 +4,9 @@
 #include <array>
 #include <cstdint>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
 #include "ulp/base/parallel.h"
-#include "ulp/base/words.h"
 
 namespace ulp {
 namespace kernels {
@@ -35,13 +35,13 @@ ULP_API void grid_sample(const GridShape& shape, int64_t batch, const float* x, 
 
 /// The words of engine files.
 template <>
-struct Words<kernels::GridMode> {
+struct EnumNames<kernels::GridMode> {
   using enum kernels::GridMode;
   static constexpr std::array<Word<kernels::GridMode>, 3> list = {
       {{bilinear, "bilinear"}, {nearest, "nearest"}, {bicubic, "bicubic"}}};
 };
 template <>
-struct Words<kernels::GridBorder> {
+struct EnumNames<kernels::GridBorder> {
   using enum kernels::GridBorder;
   static constexpr std::array<Word<kernels::GridBorder>, 3> list = {
       {{zeros, "zeros"}, {border, "border"}, {reflection, "reflection"}}};

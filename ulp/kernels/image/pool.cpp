@@ -75,8 +75,8 @@ void avg_pool(DataType type, const PoolShape& shape, bool count_include_pad, int
   each_row(type, shape, args, batch, x, y, small_ops(isa).avg_pool_row, parallel);
 }
 
-void avg_pool_codes(const PoolShape& shape, bool count_include_pad, int64_t batch, const uint8_t* x,
-                    uint8_t* y, int32_t zero_point, Isa isa, const Parallel& parallel) {
+void avg_pool_u8(const PoolShape& shape, bool count_include_pad, int64_t batch, const uint8_t* x, uint8_t* y,
+                 int32_t zero_point, Isa isa, const Parallel& parallel) {
   PoolRowArgs args = row_args(shape);
   args.count_include_pad = count_include_pad;
   args.ties_away = true;

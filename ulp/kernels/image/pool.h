@@ -47,8 +47,8 @@ ULP_API void avg_pool(DataType type, const PoolShape& shape, bool count_include_
 /// Averages of s8 codes, which x and y hold moved by 128, in the codes' own scale: y = sum(x) / count to the
 /// nearest code, ties away from code 0 of s8. So LiteRT's AVERAGE_POOL_2D rounds. Padding that counts has the
 /// code `zero_point`, of u8.
-ULP_API void avg_pool_codes(const PoolShape& shape, bool count_include_pad, int64_t batch, const uint8_t* x,
-                            uint8_t* y, int32_t zero_point, Isa isa, const Parallel& parallel);
+ULP_API void avg_pool_u8(const PoolShape& shape, bool count_include_pad, int64_t batch, const uint8_t* x,
+                         uint8_t* y, int32_t zero_point, Isa isa, const Parallel& parallel);
 
 /// The average over all `pixels` of each image: [batch, pixels, channels] -> [batch, channels].
 ULP_API void global_avg_pool(DataType type, int64_t batch, int64_t pixels, int64_t channels, const void* x,

@@ -26,9 +26,9 @@ class FirstBadId {
     while (place < held && !place_.compare_exchange_weak(held, place, std::memory_order_relaxed)) {
     }
   }
-  bool any() const { return place() != kNone; }
+  bool any() const { return element() != kNone; }
   /// Counted in elements from the first id of the call.
-  int64_t place() const { return place_.load(std::memory_order_relaxed); }
+  int64_t element() const { return place_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
 #include "ulp/base/parallel.h"
-#include "ulp/base/words.h"
 #include "ulp/formats/data_type.h"
 #include "ulp/kernels/index/ids.h"
 
@@ -65,7 +65,7 @@ class ULP_API Scatter {
 
 /// The words of engine files.
 template <>
-struct Words<kernels::ScatterMode> {
+struct EnumNames<kernels::ScatterMode> {
   using enum kernels::ScatterMode;
   static constexpr std::array<Word<kernels::ScatterMode>, 5> list = {
       {{replace, "replace"}, {add, "add"}, {multiply, "multiply"}, {max, "max"}, {min, "min"}}};

@@ -6,7 +6,7 @@
 #include "ulp/base/error.h"
 #include "ulp/kernels/common/clamp.h"
 #include "ulp/kernels/conv/tile_panels.h"
-#include "ulp/kernels/elementwise/curves.h"
+#include "ulp/kernels/elementwise/activations.h"
 #include "ulp/kernels/isa/dispatch.h"
 #include "ulp/kernels/linear/dynamic_rows.h"
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "ulp/kernels/conv/finish.h"
+#include "ulp/kernels/conv/epilogue.h"
 
 namespace ulp::kernels {
 

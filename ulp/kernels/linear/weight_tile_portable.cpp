@@ -1,5 +1,5 @@
 // Plain loops over coded weights.
-#include "ulp/kernels/elementwise/curves.h"
+#include "ulp/kernels/elementwise/activations.h"
 #include "ulp/kernels/linear/weight_tile.h"
 
 namespace ulp::kernels {

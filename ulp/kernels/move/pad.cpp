@@ -37,8 +37,8 @@ Pad::Pad(int64_t element_size, const std::vector<PadDimension>& dimensions, PadM
   }
   for (const PadDimension& d : dimensions) {
     if (!can_pad(d, mode)) {
-      fail("kernels.Pad", "expected '", word_of(mode), "' to add less than ", d.size, " has, got ", d.before,
-           " and ", d.after);
+      fail("kernels.Pad", "expected '", enum_name(mode), "' to add less than ", d.size, " has, got ",
+           d.before, " and ", d.after);
     }
   }
   size_t inner = dimensions.size();

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
 #include "ulp/base/parallel.h"
-#include "ulp/base/words.h"
 
 namespace ulp {
 namespace kernels {
@@ -63,7 +63,7 @@ ULP_API bool can_pad(const PadDimension& dimension, PadMode mode);
 
 /// The words of engine files.
 template <>
-struct Words<kernels::PadMode> {
+struct EnumNames<kernels::PadMode> {
   using enum kernels::PadMode;
   static constexpr std::array<Word<kernels::PadMode>, 4> list = {
       {{constant, "constant"}, {reflect, "reflect"}, {replicate, "replicate"}, {circular, "circular"}}};

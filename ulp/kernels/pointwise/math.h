@@ -3,7 +3,7 @@
 // Functions with internal linkage, see float_bits.h for why.
 #pragma once
 
-#include "ulp/kernels/elementwise/curves.h"
+#include "ulp/kernels/elementwise/activations.h"
 
 namespace ulp::kernels {
 

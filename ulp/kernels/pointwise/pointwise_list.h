@@ -55,14 +55,14 @@
   X(round, 1, __builtin_rintf(a))                                        \
   X(trunc, 1, __builtin_truncf(a))                                       \
   X(relu, 1, a < 0.0F ? 0.0F : a)                                        \
-  X(tanh, 1, tanh_curve(a))                                              \
-  X(sigmoid, 1, sigmoid_curve(a))                                        \
+  X(tanh, 1, tanh_activation(a))                                         \
+  X(sigmoid, 1, sigmoid_activation(a))                                   \
   X(erf, 1, erf_of_normal(a * 1.41421356F))                              \
-  X(gelu, 1, gelu_curve(a))                                              \
-  X(gelu_tanh, 1, gelu_tanh_curve(a))                                    \
-  X(silu, 1, a* sigmoid_curve(a))                                        \
+  X(gelu, 1, gelu_activation(a))                                         \
+  X(gelu_tanh, 1, gelu_tanh_activation(a))                               \
+  X(silu, 1, a* sigmoid_activation(a))                                   \
   X(softplus, 1, softplus_of(a))                                         \
-  X(mish, 1, a* tanh_curve(softplus_of(a)))                              \
+  X(mish, 1, a* tanh_activation(softplus_of(a)))                         \
   X(erfc, 1, __builtin_erfcf(a))                                         \
   X(exact, 1, a)
 

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
 #include "ulp/base/parallel.h"
-#include "ulp/base/words.h"
 #include "ulp/kernels/element.h"
 #include "ulp/kernels/isa/isa.h"
 
@@ -103,7 +103,7 @@ ULP_API void log_softmax(const float* x, float* y, int64_t rows, int64_t columns
 
 /// The words of engine files.
 template <>
-struct Words<kernels::ReduceKind> {
+struct EnumNames<kernels::ReduceKind> {
   using enum kernels::ReduceKind;
   static constexpr std::array<Word<kernels::ReduceKind>, 15> list = {{{sum, "sum"},
                                                                       {mean, "mean"},

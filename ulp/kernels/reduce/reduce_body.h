@@ -1,6 +1,6 @@
 // The loops of reductions. Included once by a file per instruction set, which names its table with
 // ULP_REDUCE_OPS; everything here has internal linkage.
-#include "ulp/kernels/elementwise/curves.h"
+#include "ulp/kernels/elementwise/activations.h"
 #include "ulp/kernels/reduce/reduce_ops.h"
 
 namespace ulp::kernels {

@@ -38,9 +38,9 @@ struct Scratch {
   int64_t head, queries, keys, inputs, all;
 
  private:
-  static bool widens(const AttentionShape& s) { return !s.query.is_f32() && !attention_in_codes(s); }
+  static bool widens(const AttentionShape& s) { return !s.query.is_f32() && !attention_in_int8(s); }
   static int64_t of_head(const AttentionShape& s) {
-    if (attention_in_codes(s)) return head_codes_scratch(s.keys, s.depth);
+    if (attention_in_int8(s)) return head_codes_scratch(s.keys, s.depth);
     return std::max(head_scratch(s.keys, s.depth), head_bf16_scratch(s.keys, s.depth));
   }
 };
@@ -119,7 +119,7 @@ bool attention_in_bf16(const AttentionShape& shape, Isa isa) {
          shape.query.type == DataType::bf16 && shape.depth % 2 == 0;
 }
 
-bool attention_in_codes(const AttentionShape& shape) {
+bool attention_in_int8(const AttentionShape& shape) {
   return shape.query.type == DataType::u8 && shape.depth <= kLargestCodesDepth;
 }
 
@@ -131,7 +131,7 @@ void attention(const AttentionShape& shape, int64_t batch, const void* q, const 
                const float* mask, void* y, void* workspace, Isa isa, const Parallel& parallel) {
   const HeadFn head = head_of(isa);
   const HeadCodesFn code_head = *first_admitted(kCodeHeads, isa);
-  const bool in_bf16 = attention_in_bf16(shape, isa), in_codes = attention_in_codes(shape);
+  const bool in_bf16 = attention_in_bf16(shape, isa), in_codes = attention_in_int8(shape);
   const Heads heads(shape, isa);
   const Scratch sizes(shape);
   const int64_t width = shape.heads * shape.depth, kv_width = kv_heads_of(shape) * shape.depth;

@@ -40,7 +40,7 @@ ULP_API bool attention_in_bf16(const AttentionShape& shape, Isa isa);
 /// Products of queries and keys are exact in 32 bits. A number of the softmax is rounded to a multiple of 1 / 32767 of the
 /// row's largest, off by 0.51 of them, and divided by the sum of those: a result is off by keys / 64000 of the range of the values
 /// at most, besides roundings of f32. Every instruction set gives the same bits.
-ULP_API bool attention_in_codes(const AttentionShape& shape);
+ULP_API bool attention_in_int8(const AttentionShape& shape);
 
 /// Bytes of scratch for so many workers.
 ULP_API size_t attention_workspace_bytes(const AttentionShape& shape, int workers);

@@ -3,7 +3,7 @@
 // internal linkage.
 #pragma once
 
-#include "ulp/kernels/elementwise/curves.h"
+#include "ulp/kernels/elementwise/activations.h"
 #include "ulp/kernels/isa/lanes.h"
 #include "ulp/kernels/isa/prefetch.h"
 #include "ulp/kernels/sequence/attention_head.h"
@@ -88,7 +88,7 @@ static inline float tanh_of_score(float x) {
   p = p * z - 5.37397155531e-2F;
   p = p * z + 1.33314422036e-1F;
   p = p * z - 3.33332819422e-1F;
-  const float small = p * z * x + x, large = tanh_curve(x);
+  const float small = p * z * x + x, large = tanh_activation(x);
   return magnitude < 0.625F ? small : large;
 }
 

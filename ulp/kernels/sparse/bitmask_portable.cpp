@@ -1,5 +1,5 @@
 // Plain loops over the bits of the masks: runs anywhere, and is what the fast kernel is compared with.
-#include "ulp/kernels/elementwise/curves.h"
+#include "ulp/kernels/elementwise/activations.h"
 #include "ulp/kernels/sparse/bitmask_kernel.h"
 
 namespace ulp::kernels {

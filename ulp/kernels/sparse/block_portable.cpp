@@ -1,6 +1,6 @@
 // Plain loops over the blocks: runs anywhere, and is what the fast kernels are compared with.
 #include "ulp/kernels/conv/widen.h"
-#include "ulp/kernels/elementwise/curves.h"
+#include "ulp/kernels/elementwise/activations.h"
 #include "ulp/kernels/sparse/block_kernel.h"
 #include "ulp/kernels/sparse/interleave.h"
 

@@ -13,14 +13,14 @@
   X(divide, x / p[0], g / p[0])                                                                          \
   X(relu, (x < 0.0F ? 0.0F : x), (y <= 0.0F ? 0.0F : g))                                                 \
   X(leaky_relu, (x > 0.0F ? x : x * p[0]), (x > 0.0F ? g : g * p[0]))                                    \
-  X(tanh, tanh_curve(x), g*(1.0F - y * y))                                                               \
-  X(sigmoid, sigmoid_curve(x), g*(1.0F - y) * y)                                                         \
-  X(gelu, gelu_curve(x), gelu_gradient(g, x))                                                            \
-  X(gelu_tanh, gelu_tanh_curve(x), gelu_tanh_gradient(g, x))                                             \
-  X(silu, x* sigmoid_curve(x), silu_gradient(g, x))                                                      \
+  X(tanh, tanh_activation(x), g*(1.0F - y * y))                                                          \
+  X(sigmoid, sigmoid_activation(x), g*(1.0F - y) * y)                                                    \
+  X(gelu, gelu_activation(x), gelu_gradient(g, x))                                                       \
+  X(gelu_tanh, gelu_tanh_activation(x), gelu_tanh_gradient(g, x))                                        \
+  X(silu, x* sigmoid_activation(x), silu_gradient(g, x))                                                 \
   X(elu, (x > 0.0F ? x * p[1] : expm1_of(x * p[2]) * (p[0] * p[1])),                                     \
     (x > 0.0F ? g * p[1] : g * p[2] * (p[0] * p[1]) * exp_of(x * p[2])))                                 \
-  X(softplus, softplus_beta(x, p[0], p[1]), (x * p[0] > p[1] ? g : g * sigmoid_curve(x * p[0])))         \
+  X(softplus, softplus_beta(x, p[0], p[1]), (x * p[0] > p[1] ? g : g * sigmoid_activation(x * p[0])))    \
   X(exp, exp_of(x), g* y)                                                                                \
   X(log, log_of(x), g / x)                                                                               \
   X(square, x* x, g*(2.0F * x))                                                                          \

@@ -24,13 +24,13 @@ inline float gelu_gradient(float g, float x) {
 inline float gelu_tanh_gradient(float g, float x) {
   constexpr float kBeta = 0.7978845608028654F, kKappa = 0.044715F;
   const float square = x * x;
-  const float t = tanh_curve(kBeta * (x + kKappa * (square * x)));
+  const float t = tanh_activation(kBeta * (x + kKappa * (square * x)));
   const float inner = kBeta * (1.0F + 3.0F * kKappa * square);
   return g * (0.5F * (1.0F + t) + 0.5F * x * ((1.0F - t * t) * inner));
 }
 
 inline float silu_gradient(float g, float x) {
-  const float s = sigmoid_curve(x);
+  const float s = sigmoid_activation(x);
   return g * s * (1.0F + x * (1.0F - s));
 }
 
@@ -213,7 +213,7 @@ inline LossPoint loss_at(float x, float t, float beta, float scale) {
   }
   const float absolute = bits_to_float(float_to_bits(x) & 0x7fffffffU);
   const float log_sum = (x < 0.0F ? -x : 0.0F) + log1p_of(exp_negative(-absolute));
-  return {(1.0F - t) * x + log_sum, (sigmoid_curve(x) - t) * scale};
+  return {(1.0F - t) * x + log_sum, (sigmoid_activation(x) - t) * scale};
 }
 
 template <PointLoss kLoss>

@@ -51,7 +51,7 @@ class Pages {
 /// Three arrays, of which each thread has a part that it touches first.
 class Arrays {
  public:
-  Arrays(Crew& crew, int64_t part)
+  Arrays(ThreadBarrier& crew, int64_t part)
       : crew_(crew), part_(part), a_(all(), 0), b_(all(), kShift), c_(all(), 2 * kShift) {
     crew_.time([&](int worker) {
       const int64_t first = worker * part_;
@@ -90,7 +90,7 @@ class Arrays {
   }
   static constexpr int64_t kShift = 168;  // 1,344 of 4,096 bytes
   int64_t all() const { return part_ * crew_.threads(); }
-  Crew& crew_;
+  ThreadBarrier& crew_;
   int64_t part_;
   Pages a_, b_, c_;
 };
@@ -123,7 +123,7 @@ double physical_memory() {
 
 }  // namespace
 
-std::vector<MemoryPeak> measure_memory(Crew& crew, Isa isa, bool quick,
+std::vector<MemoryPeak> measure_memory(ThreadBarrier& crew, Isa isa, bool quick,
                                        const std::function<void(const std::string&)>& say) {
   const std::vector<Cache> caches = data_caches();
   const int threads = crew.threads();

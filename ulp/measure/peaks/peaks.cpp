@@ -7,8 +7,8 @@
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/base/seconds_since.h"
-#include "ulp/measure/peaks/crew.h"
 #include "ulp/measure/peaks/memory_peaks.h"
+#include "ulp/measure/peaks/thread_barrier.h"
 
 namespace ulp::measure {
 
@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 /// Runs are short: one that no other program interrupts is among many, also on a busy machine.
 constexpr double kBurst = 0.4e-3;
 
-double rate_of(const kernels::PeakLoop& loop, Crew& crew, double budget) {
+double rate_of(const kernels::PeakLoop& loop, ThreadBarrier& crew, double budget) {
   int64_t passes = 256;
   const auto run = [&] {
     return crew.time([&](int) {
@@ -93,7 +93,7 @@ Peaks measure_peaks(const PeakOptions& options) {
     check_interrupted();
     if (options.progress) options.progress(part);
   };
-  Crew crew(peaks.threads);
+  ThreadBarrier crew(peaks.threads);
   for (const kernels::PeakChoice& choice : kernels::peak_loops(isa)) {
     say(std::string(kernels::to_string(choice.loop.type)) + ", " + choice.isa);
     peaks.math.push_back({choice.loop.type, choice.isa, choice.loop.instruction,

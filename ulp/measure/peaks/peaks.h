@@ -10,7 +10,7 @@
 
 #include "ulp/base/export.h"
 #include "ulp/kernels/peak/peak.h"
-#include "ulp/measure/quietness.h"
+#include "ulp/measure/interference.h"
 
 namespace ulp::measure {
 

@@ -29,7 +29,7 @@ class Run {
   std::shared_ptr<Source> hold_inner(size_t step, const at::Tensor& tensor);
   /// The part stands for a value of which the rule is all that is asked.
   void note_mask(std::weak_ptr<SavedPart> part, int32_t slot, const MaskRule& rule);
-  /// Packs what is held and read for the last time at `step` or before.
+  /// PrepackedWeights what is held and read for the last time at `step` or before.
   void settle(size_t step);
 
  private:

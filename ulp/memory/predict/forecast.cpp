@@ -111,15 +111,15 @@ std::vector<bool> unlike_runs(const std::vector<Recording>& recordings) {
     const auto others = lives_of_runs(other);
     for (size_t run = 0; run < std::min(lives.size(), others.size()); ++run) {
       const auto number = static_cast<int32_t>(run);
-      const Place &place = one.place_of(number), &its_place = other.place_of(number);
+      const CallSite &place = one.call_site_of(number), &its_place = other.call_site_of(number);
       if (place.phase != its_place.phase || place.op != its_place.op) {
-        differ("expected the same ops at every size, got ", describe(one.place_of(number)), " and ",
-               describe(other.place_of(number)));
+        differ("expected the same ops at every size, got ", describe(one.call_site_of(number)), " and ",
+               describe(other.call_site_of(number)));
       }
       const size_t kept = count_kept(one, lives[run]), kept_by_other = count_kept(other, others[run]);
       if (kept != kept_by_other) {
         differ("expected ops that leave the same storages at every size, got ", kept, " and ", kept_by_other,
-               " of ", describe(one.place_of(number)));
+               " of ", describe(one.call_site_of(number)));
       }
       if (!same_order(one, lives[run], other, others[run])) unlike[run] = true;
     }

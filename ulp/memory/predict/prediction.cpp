@@ -21,7 +21,7 @@ Prediction summarize(const Recording& recording, RunSize size, size_t points) {
     now.bytes[category] += change;
     live += change;
     if (!begins) return;
-    const Place& place = recording.place_of(life.begin.run);
+    const CallSite& place = recording.call_site_of(life.begin.run);
     now.phase = place.phase;
     result.largest[category] = std::max(result.largest[category], now.bytes[category]);
     if (live > result.peak_bytes) {

@@ -28,7 +28,7 @@ struct TimelinePoint {
 struct Prediction {
   RunSize size = {};
   int64_t peak_bytes = 0;   ///< the most that lives at once
-  Place cause = {};         ///< who asks for memory at that moment
+  CallSite cause = {};      ///< who asks for memory at that moment
   int64_t asked_bytes = 0;  ///< and for how much
   TimelinePoint at_peak = {};
   CategoryBytes largest = {};                ///< the most of each category, each at a moment of its own

@@ -45,7 +45,7 @@ bool copies(std::string_view op) {
 class Places {
  public:
   /// Is told where each run is.
-  using BeginRun = std::function<void(const Place&)>;
+  using BeginRun = std::function<void(const CallSite&)>;
   explicit Places(BeginRun begin_run) : begin_run_(std::move(begin_run)) { begin_run_(here_); }
 
   struct Frame : at::ObserverContext {
@@ -109,7 +109,7 @@ class Places {
     if (frame.casts) --casting_;
     if (frame.backward) in_node_ = false;
     if (!frame.outermost) return;
-    Place between = here_;  // frees, and what belongs to no op
+    CallSite between = here_;  // frees, and what belongs to no op
     between.op.clear();
     begin_run_(between);
   }
@@ -140,7 +140,7 @@ class Places {
   }
 
   BeginRun begin_run_;
-  Place here_;
+  CallSite here_;
   bool in_node_ = false;  ///< of autograd
   int depth_ = 0, casting_ = 0;
   std::unordered_map<const void*, std::string> modules_;  ///< of the parameters' storages
@@ -173,7 +173,7 @@ class Ledger final : public c10::MemoryReportingInfoBase {
   }
 
   /// What is asked for next is another run's.
-  void begin_run(const Place& place) {
+  void begin_run(const CallSite& place) {
     const std::lock_guard lock(mutex_);
     recording_.runs.push_back(place_index(place));
     allocations_ = 0;
@@ -199,7 +199,7 @@ class Ledger final : public c10::MemoryReportingInfoBase {
     const std::lock_guard lock(mutex_);
     for (const auto& [memory, index] : living_) {
       Life& life = recording_.lives[index];
-      if (life.category == Category::workspace && recording_.place_of(life.begin.run).phase == phase)
+      if (life.category == Category::workspace && recording_.call_site_of(life.begin.run).phase == phase)
         life.category = category;
     }
   }
@@ -211,7 +211,7 @@ class Ledger final : public c10::MemoryReportingInfoBase {
   }
 
  private:
-  int32_t place_index(const Place& place) {
+  int32_t place_index(const CallSite& place) {
     const auto [found, is_new] =
         index_.emplace(describe(place), static_cast<int32_t>(recording_.places.size()));
     if (is_new) recording_.places.push_back(place);
@@ -244,7 +244,7 @@ class Ledger final : public c10::MemoryReportingInfoBase {
 
 struct MemoryRecorder::State {
   std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
-  Places places{[this](const Place& place) { ledger->begin_run(place); }};
+  Places places{[this](const CallSite& place) { ledger->begin_run(place); }};
   std::optional<c10::DebugInfoGuard> guard;
   at::CallbackHandle handle = {};
   torch::nn::Module* model = nullptr;

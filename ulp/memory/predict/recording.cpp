@@ -4,8 +4,8 @@
 
 namespace ulp::memory {
 
-std::string describe(const Place& place) {
-  std::string text = word_of(place.phase);
+std::string describe(const CallSite& place) {
+  std::string text = enum_name(place.phase);
   if (!place.op.empty()) text += ", " + place.op;
   if (!place.scope.empty()) text += " at " + place.scope;
   return text;

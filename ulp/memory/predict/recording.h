@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
 #include "ulp/base/parallel.h"
-#include "ulp/base/words.h"
 
 namespace ulp::memory {
 
@@ -40,14 +40,14 @@ inline constexpr size_t kCategories = 7;
 using CategoryBytes = std::array<int64_t, kCategories>;
 
 /// Who asked for memory.
-struct Place {
+struct CallSite {
   Phase phase = Phase::setup;
   std::string op = {};  ///< the outermost op, "aten::linear"; in backward the autograd node, "AddmmBackward0"
   std::string scope = {};  ///< the module whose parameters were read last: at the op, or before it
-  bool operator==(const Place&) const = default;
+  bool operator==(const CallSite&) const = default;
 };
 /// "forward, aten::softmax at encoder.layer.3".
-ULP_API std::string describe(const Place& place);
+ULP_API std::string describe(const CallSite& place);
 
 /// When: after so many allocations of a run, and all those before it.
 struct Moment {
@@ -68,11 +68,11 @@ struct Life {
 /// The memory events of a program. It is divided into runs: one an op, one what happens between two ops, so
 /// that a program has the same runs at every size.
 struct ULP_API Recording {
-  std::vector<Place> places = {};
+  std::vector<CallSite> places = {};
   std::vector<int32_t> runs = {};  ///< the place of each
   std::vector<Life> lives = {};    ///< in the order in which they began
 
-  const Place& place_of(int32_t run) const {
+  const CallSite& call_site_of(int32_t run) const {
     return places[static_cast<size_t>(runs[static_cast<size_t>(run)])];
   }
   /// The most bytes that lived at once.
@@ -85,7 +85,7 @@ ULP_API void replay(const Recording& recording, FunctionRef<void(const Life& lif
 }  // namespace ulp::memory
 
 template <>
-struct ulp::Words<ulp::memory::Phase> {
+struct ulp::EnumNames<ulp::memory::Phase> {
   using enum memory::Phase;
   static constexpr std::array<Word<memory::Phase>, 6> list = {{{setup, "setup"},
                                                                {data, "data"},
@@ -96,7 +96,7 @@ struct ulp::Words<ulp::memory::Phase> {
 };
 
 template <>
-struct ulp::Words<ulp::memory::Category> {
+struct ulp::EnumNames<ulp::memory::Category> {
   using enum memory::Category;
   static constexpr std::array<Word<memory::Category>, ulp::memory::kCategories> list = {
       {{parameters, "parameters"},

@@ -4,7 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
 
-#include "ulp/memory/saved/group_codes.h"
+#include "ulp/memory/saved/group_quantization.h"
 
 namespace ulp::memory {
 namespace {
@@ -67,13 +67,14 @@ Packer::Packer(SavedOptions options, std::shared_ptr<std::atomic<uint64_t>> draw
     : options_(std::move(options)),
       draws_(draws ? std::move(draws) : std::make_shared<std::atomic<uint64_t>>(0)) {
   options_.validate();
-  if (options_.place == SavedPlace::file) file_ = SpillFile::open(options_.folder);
+  if (options_.place == StorageLocation::file) file_ = SpillFile::open(options_.folder);
 }
 
 std::unique_ptr<Stored> Packer::store(at::Tensor dense) {
   if (dense.numel() * static_cast<int64_t>(dense.itemsize()) >= options_.smallest) {
-    if (options_.place == SavedPlace::host && !dense.is_cpu()) return std::make_unique<OnHost>(dense);
-    if (options_.place == SavedPlace::file && dense.is_cpu()) return std::make_unique<InFile>(*file_, dense);
+    if (options_.place == StorageLocation::host && !dense.is_cpu()) return std::make_unique<OnHost>(dense);
+    if (options_.place == StorageLocation::file && dense.is_cpu())
+      return std::make_unique<InFile>(*file_, dense);
   }
   return std::make_unique<InMemory>(std::move(dense));
 }
@@ -106,8 +107,8 @@ std::shared_ptr<Packed> Packed::of(const at::Tensor& tensor, SavedFormat format,
       return made;
     }
   }
-  const bool moves = (options.place == SavedPlace::host && !tensor.is_cpu()) ||
-                     (options.place == SavedPlace::file && tensor.is_cpu());
+  const bool moves = (options.place == StorageLocation::host && !tensor.is_cpu()) ||
+                     (options.place == StorageLocation::file && tensor.is_cpu());
   if (!moves) return nullptr;
   made->parts_.push_back(packer.store(tensor));
   return made;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ulp/formats/random_bits.h"
-#include "ulp/memory/saved/bit_codes.h"
+#include "ulp/memory/saved/packed_bits.h"
 #include "ulp/memory/saved/saved_options.h"
 #include "ulp/memory/saved/spill_file.h"
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 
 namespace ulp {
 class FieldVisitor;
@@ -18,7 +18,7 @@ namespace ulp::memory {
 enum class SavedFormat : uint8_t { exact, bf16, int8, int4 };
 
 /// Where they are kept. On a file or on the host they do not count as memory of the device.
-enum class SavedPlace : uint8_t { memory, host, file };
+enum class StorageLocation : uint8_t { memory, host, file };
 
 /// Options for the tensors that stay until the backward pass.
 struct ULP_API SavedOptions {
@@ -27,7 +27,7 @@ struct ULP_API SavedOptions {
   /// kept, bools. Exact.
   bool masks = false;
   int64_t group = 256;  ///< int8, int4: neighbours in memory that share a scale; a multiple of 64
-  SavedPlace place = SavedPlace::memory;
+  StorageLocation place = StorageLocation::memory;
   /// The folder of the file, which has no name and is gone with the process. Empty: that of temporary files.
   std::string folder = {};
   int64_t smallest = 4096;  ///< bytes; smaller tensors stay as they are
@@ -38,7 +38,7 @@ struct ULP_API SavedOptions {
   /// Throws ulp::Error naming the field.
   void validate() const;
   /// Whether anything is done at all.
-  bool active() const { return format != SavedFormat::exact || masks || place != SavedPlace::memory; }
+  bool active() const { return format != SavedFormat::exact || masks || place != StorageLocation::memory; }
   bool operator==(const SavedOptions&) const = default;
 };
 
@@ -47,7 +47,7 @@ struct ULP_API SavedOptions {
 namespace ulp {
 
 template <>
-struct Words<memory::SavedFormat> {
+struct EnumNames<memory::SavedFormat> {
   static constexpr std::array<Word<memory::SavedFormat>, 4> list = {{
       {memory::SavedFormat::exact, "exact", "as it is"},
       {memory::SavedFormat::bf16, "bf16", "fp32 values rounded to bf16"},
@@ -57,11 +57,11 @@ struct Words<memory::SavedFormat> {
 };
 
 template <>
-struct Words<memory::SavedPlace> {
-  static constexpr std::array<Word<memory::SavedPlace>, 3> list = {{
-      {memory::SavedPlace::memory, "memory", "where it is"},
-      {memory::SavedPlace::host, "host", "values of a GPU in the memory of the host"},
-      {memory::SavedPlace::file, "file", "a temporary file"},
+struct EnumNames<memory::StorageLocation> {
+  static constexpr std::array<Word<memory::StorageLocation>, 3> list = {{
+      {memory::StorageLocation::memory, "memory", "where it is"},
+      {memory::StorageLocation::host, "host", "values of a GPU in the memory of the host"},
+      {memory::StorageLocation::file, "file", "a temporary file"},
   }};
 };
 

@@ -15,8 +15,8 @@
 #include <string>
 #include <thread>
 
+#include "ulp/base/anonymous_file.h"
 #include "ulp/base/export.h"
-#include "ulp/base/nameless_file.h"
 
 namespace ulp::memory {
 
@@ -76,7 +76,7 @@ class ULP_API SpillFile : public std::enable_shared_from_this<SpillFile> {
     /// Of the thread that asked: who counts its tensors counts those made and freed here.
     std::shared_ptr<c10::ThreadLocalDebugInfo> counted = c10::ThreadLocalDebugInfo::current();
   };
-  NamelessFile nameless_;
+  AnonymousFile nameless_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;

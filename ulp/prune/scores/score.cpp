@@ -25,11 +25,11 @@ Scores random_scores(const Scores& parameters, uint64_t seed) {
 void check_inputs(Score score, const ScoreInputs& inputs) {
   const ScoreSource source = source_of(score);
   if (source == ScoreSource::loss && (!inputs.loss || inputs.batches < 1)) {
-    fail(kComputeScoresWhere, "expected ScoreInputs::loss and at least one batch for ", word_of(score),
+    fail(kComputeScoresWhere, "expected ScoreInputs::loss and at least one batch for ", enum_name(score),
          ", got ", inputs.loss ? "no batch" : "no loss");
   }
   if (source == ScoreSource::inputs && inputs.inputs.empty())
-    fail(kComputeScoresWhere, "expected ScoreInputs::inputs for ", word_of(score), ", got none");
+    fail(kComputeScoresWhere, "expected ScoreInputs::inputs for ", enum_name(score), ", got none");
 }
 
 /// Puts the module's buffers back: batch norms in train mode move theirs.
@@ -116,7 +116,7 @@ Scores compute_scores(Score score, graph::GraphModule& module, const Names& para
     case Score::soft_movement:
       break;
   }
-  fail(kComputeScoresWhere, "expected a score of a model as it is, got ", word_of(score),
+  fail(kComputeScoresWhere, "expected a score of a model as it is, got ", enum_name(score),
        ", which is made by ",
        score == Score::sparsegpt ? "prune_sparsegpt()" : "MovementScores, step by step");
 }

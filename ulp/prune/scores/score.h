@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 #include "ulp/graph/graph_module.h"
 
 namespace ulp::prune {
@@ -64,7 +64,7 @@ ULP_API std::vector<at::Tensor> compute_scores(Score score, graph::GraphModule& 
 }  // namespace ulp::prune
 
 template <>
-struct ulp::Words<ulp::prune::Score> {
+struct ulp::EnumNames<ulp::prune::Score> {
   using enum prune::Score;
   static constexpr std::array<Word<prune::Score>, 11> list = {
       {{magnitude, "magnitude", "the weight's size"},

@@ -26,7 +26,7 @@ void check(const SparseGptOptions& options) {
   if (options.block < 1) fail(kSparsegptWhere, "expected block >= 1, got ", options.block);
   const bool n_m = options.pattern.kind == PatternKind::n_m;
   if (!n_m && options.pattern.kind != PatternKind::free)
-    fail(kSparsegptWhere, "expected the pattern free or n_m, got ", word_of(options.pattern.kind));
+    fail(kSparsegptWhere, "expected the pattern free or n_m, got ", enum_name(options.pattern.kind));
   if (n_m && options.block % options.pattern.m != 0)
     fail(kSparsegptWhere, "expected block in a multiple of m = ", options.pattern.m, ", got ", options.block);
 }

@@ -20,7 +20,7 @@
 
 #include "ulp/base/export.h"
 #include "ulp/prune/storage/accounting.h"
-#include "ulp/prune/storage/coded_tensor.h"
+#include "ulp/prune/storage/encoded_tensor.h"
 
 namespace torch::nn {
 class Module;

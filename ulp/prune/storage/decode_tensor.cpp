@@ -7,7 +7,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/libtorch/safetensors_tensor.h"
-#include "ulp/prune/storage/coded_tensor_parts.h"
+#include "ulp/prune/storage/encoded_tensor_parts.h"
 #include "ulp/prune/storage/stream.h"
 
 namespace ulp::prune {

@@ -4,7 +4,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/libtorch/safetensors_tensor.h"
-#include "ulp/prune/storage/coded_tensor_parts.h"
+#include "ulp/prune/storage/encoded_tensor_parts.h"
 #include "ulp/prune/storage/stream.h"
 
 namespace ulp::prune {
@@ -118,8 +118,9 @@ std::optional<Placed> smallest_positions(const std::vector<int64_t>& positions, 
   return best;
 }
 
-CodedTensor assemble(const at::Tensor& tensor, const Values& values, const Placed& placed, uint64_t stored) {
-  CodedTensor coded;
+EncodedTensor assemble(const at::Tensor& tensor, const Values& values, const Placed& placed,
+                       uint64_t stored) {
+  EncodedTensor coded;
   const Forms forms{placed.form, values.entries > 0, values.narrow};
   put_byte(coded.bytes, static_cast<uint64_t>(tensor.scalar_type()));
   put_integer(coded.bytes, static_cast<uint64_t>(tensor.dim()));
@@ -165,7 +166,7 @@ void CodeOptions::validate() const {
          *gap_bits);
 }
 
-CodedTensor encode_tensor(const at::Tensor& given, const CodeOptions& options) {
+EncodedTensor encode_tensor(const at::Tensor& given, const CodeOptions& options) {
   options.validate();
   const at::Tensor tensor = checked(given);
   const auto count = static_cast<size_t>(tensor.numel());
@@ -180,12 +181,12 @@ CodedTensor encode_tensor(const at::Tensor& given, const CodeOptions& options) {
     positions.push_back(static_cast<int64_t>(i));
   }
   const Grid grid = grid_of(tensor.sizes().vec(), count);
-  std::optional<CodedTensor> best;
+  std::optional<EncodedTensor> best;
   if (!options.positions || *options.positions == Positions::dense || count == 0)
     best = assemble(tensor, smallest_values(all, options.coder), {{Positions::dense}, {}}, count);
   if (count > 0) {
     if (const auto placed = smallest_positions(positions, grid, options)) {
-      CodedTensor sparse =
+      EncodedTensor sparse =
           assemble(tensor, smallest_values(stored, options.coder), *placed, positions.size());
       if (!best || sparse.bytes.size() < best->bytes.size()) best = std::move(sparse);
     }

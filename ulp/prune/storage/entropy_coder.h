@@ -1,7 +1,7 @@
 // How codes become bytes.
 #pragma once
 
-#include "ulp/base/words.h"
+#include "ulp/base/enum_names.h"
 
 namespace ulp::prune {
 
@@ -11,7 +11,7 @@ enum class EntropyCoder : uint8_t { none, huffman, smallest };
 }  // namespace ulp::prune
 
 template <>
-struct ulp::Words<ulp::prune::EntropyCoder> {
+struct ulp::EnumNames<ulp::prune::EntropyCoder> {
   static constexpr std::array<Word<prune::EntropyCoder>, 3> list = {
       {{prune::EntropyCoder::none, "none", "packed bits"},
        {prune::EntropyCoder::huffman, "huffman", "packed bits or Huffman codes"},

@@ -6,8 +6,8 @@
 #include "ulp/base/error.h"
 #include "ulp/base/safetensors.h"
 #include "ulp/libtorch/safetensors_tensor.h"
-#include "ulp/prune/storage/coded_tensor_parts.h"
 #include "ulp/prune/storage/compressed_file.h"
+#include "ulp/prune/storage/encoded_tensor_parts.h"
 #include "ulp/prune/storage/file_stamp.h"
 
 namespace ulp::prune {

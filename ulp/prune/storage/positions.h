@@ -1,7 +1,7 @@
 // Where the stored elements of a sparse tensor are, in four forms.
 #pragma once
 
-#include "ulp/base/words.h"
+#include "ulp/base/enum_names.h"
 
 namespace ulp::prune {
 
@@ -22,7 +22,7 @@ inline constexpr int kFewestGapBits = 2, kMostGapBits = 8;
 }  // namespace ulp::prune
 
 template <>
-struct ulp::Words<ulp::prune::Positions> {
+struct ulp::EnumNames<ulp::prune::Positions> {
   static constexpr std::array<Word<prune::Positions>, 4> list = {
       {{prune::Positions::dense, "dense", "every element is stored"},
        {prune::Positions::bitmask, "bitmask", "one bit an element"},

@@ -16,7 +16,7 @@ constexpr const char* kSaveCompressedWhere = "prune.save_compressed";
 
 /// A tensor as it is written.
 struct CompressedEntry {
-  CodedTensor coded;
+  EncodedTensor coded;
   at::Tensor plain;  ///< defined where it is smallest as it is
   std::string dtype() const { return plain.defined() ? coded.account.dtype : kCodedType; }
   TensorEntry entry() const {

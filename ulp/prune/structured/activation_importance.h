@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/prune/structured/importance.h"
 
@@ -30,7 +30,7 @@ ULP_API Importance activation_importance(const graph::GraphModule& module, const
 }  // namespace ulp::prune
 
 template <>
-struct ulp::Words<ulp::prune::ActivationScore> {
+struct ulp::EnumNames<ulp::prune::ActivationScore> {
   using enum ulp::prune::ActivationScore;
   static constexpr std::array<Word<ulp::prune::ActivationScore>, 3> list{
       {{apoz, "apoz", "share of numbers that are not zero"},

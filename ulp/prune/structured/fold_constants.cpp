@@ -7,8 +7,8 @@
 
 #include "ulp/graph/describe.h"
 #include "ulp/graph/passes/pattern.h"
-#include "ulp/prune/structured/lost_channels.h"
 #include "ulp/prune/structured/removed.h"
+#include "ulp/prune/structured/removed_channels.h"
 
 namespace ulp::prune {
 
@@ -222,7 +222,7 @@ class ConstantFolder {
   Graph& graph_;
   Tracker tracker_;
   Survivors left_;
-  RemovedNumbers removed_;
+  RemovedConstants removed_;
   std::vector<BiasCorrection> readings_;  ///< in the order of the graph
   FoldReport report_;
 };

@@ -197,7 +197,7 @@ Importance importance(const graph::GraphModule& module, const Groups& groups,
       case Criterion::rank:
       case Criterion::shapley:
         fail("prune.importance", "expected a criterion of weights or gradients, got ",
-             word_of(options.criterion), "; activation_importance() and shapley_values() score by data");
+             enum_name(options.criterion), "; activation_importance() and shapley_values() score by data");
     }
     normalize(scores, options.normalization);
     result.push_back(std::move(scores));

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/prune/structured/groups.h"
 #include "ulp/prune/structured/squared_gradients.h"
@@ -58,7 +58,7 @@ ULP_API Importance importance(const graph::GraphModule& module, const Groups& gr
 }  // namespace ulp::prune
 
 template <>
-struct ulp::Words<ulp::prune::Criterion> {
+struct ulp::EnumNames<ulp::prune::Criterion> {
   using enum ulp::prune::Criterion;
   static constexpr std::array<Word<ulp::prune::Criterion>, 13> list{
       {{l1, "l1", "sum of |w| over the filters"},
@@ -77,7 +77,7 @@ struct ulp::Words<ulp::prune::Criterion> {
 };
 
 template <>
-struct ulp::Words<ulp::prune::Normalization> {
+struct ulp::EnumNames<ulp::prune::Normalization> {
   using enum ulp::prune::Normalization;
   static constexpr std::array<Word<ulp::prune::Normalization>, 3> list{
       {{none, "none"}, {mean, "mean"}, {max, "max"}}};

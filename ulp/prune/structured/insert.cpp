@@ -73,7 +73,7 @@ std::shared_ptr<graph::GraphModule> insert_units(const graph::GraphModule& modul
                                                  const std::vector<std::vector<int64_t>>& units) {
   check(groups, units);
   const Tracker tracker(module.graph(), groups.options);
-  const CutResult made = rebuilt(module, tracker, with_copies(tracker, groups, units, 2));
+  const RemovalResult made = rebuilt(module, tracker, with_copies(tracker, groups, units, 2));
   const torch::NoGradGuard no_grad;
   for (const Group& group : groups.groups) {
     for (const Member& member : group.members) {

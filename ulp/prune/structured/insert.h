@@ -18,7 +18,7 @@ ULP_API bool can_insert(const Group& group);
 /// A copy of the module with more channels and neurons. `units`: for each group the units that get a copy behind them, each
 /// once. A copy has the rows, biases and norms of its unit; the columns that read it are zeros, so that the network computes the
 /// same for groups without notes, and the copy can be given weights of its own (replace_unit()). New parameters are under the
-/// same names, with literal sizes in line, as cut() has it. Throws ulp::Error, naming the group, for groups that are not the
+/// same names, with literal sizes in line, as remove_units() has it. Throws ulp::Error, naming the group, for groups that are not the
 /// module's, for units that there are not or that are given twice, and where can_insert() refuses the group.
 ULP_API std::shared_ptr<graph::GraphModule> insert_units(const graph::GraphModule& module,
                                                          const Groups& groups,

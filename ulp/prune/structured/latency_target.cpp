@@ -62,7 +62,7 @@ class LatencySearch {
   Trial measure(Removals removals, double amount) {
     LatencyMeasurement one{.amount = amount, .size = counter_(removals)};
     one.predicted = predict(extent(one.size));
-    one.measured = seconds_(*cut(module_, groups_, removals).module);
+    one.measured = seconds_(*remove_units(module_, groups_, removals).module);
     if (!(one.measured > 0) || !std::isfinite(one.measured))
       fail("prune.select_latency", "expected a positive number of seconds, got ", one.measured);
     line_[extent(one.size)] = one.measured;

@@ -49,7 +49,7 @@ struct LatencySelection {
 /// the largest that was fast enough and the smallest that was not, where the line between them reaches the target or, every other
 /// time, in the middle. options.amount is not read. The module stays as it is. Throws ulp::Error for
 /// a target that no cut reached, naming the closest share, for a measurement that is no positive number, and as select_units()
-/// and cut() do.
+/// and remove_units() do.
 ULP_API LatencySelection select_latency(const graph::GraphModule& module, const Groups& groups,
                                         const Importance& importance, const UnitSelection& options,
                                         const LatencyTarget& target, const MeasureSeconds& seconds);

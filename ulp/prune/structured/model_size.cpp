@@ -29,7 +29,7 @@ int64_t product(const Sizes& sizes, size_t first = 0) {
 
 Sizes item_sizes(const graph::Graph& graph) {
   Sizes sizes{1};
-  for (const graph::FreeDimension& free : graph.free) sizes.push_back(free.max);
+  for (const graph::DynamicDimension& free : graph.free) sizes.push_back(free.max);
   return sizes;
 }
 
@@ -165,7 +165,7 @@ double amount_for_target(const graph::Graph& graph, const Groups& groups, const 
   const SizeCounter counter(graph, groups);
   const double whole = measured(size_of(graph), target.measure);
   if (whole == 0)
-    fail("prune.select_target", "expected a network with ", word_of(target.measure), ", got one without");
+    fail("prune.select_target", "expected a network with ", enum_name(target.measure), ", got one without");
   const auto share_at = [&](double amount) {
     UnitSelection chosen = options;
     chosen.amount = amount;
@@ -173,7 +173,7 @@ double amount_for_target(const graph::Graph& graph, const Groups& groups, const 
   };
   const double smallest = share_at(1);
   if (smallest > target.share)
-    fail("prune.select_target", "expected ", word_of(target.measure), " of at most ", target.share,
+    fail("prune.select_target", "expected ", enum_name(target.measure), " of at most ", target.share,
          " of the network's, got ", smallest, " at the closest");
   double low = 0, high = 1;
   if (share_at(0) <= target.share) return 0;

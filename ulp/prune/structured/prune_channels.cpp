@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "ulp/base/error.h"
+#include "ulp/base/glob.h"
 #include "ulp/base/nearest_names.h"
-#include "ulp/base/path_pattern.h"
 #include "ulp/prune/structured/activation_importance.h"
 
 namespace ulp::prune {
@@ -61,7 +61,7 @@ Importance scores_of(const graph::GraphModule& module, const Groups& groups, con
                                                                       criterion == Criterion::activation ||
                                                                       criterion == Criterion::rank;
   if ((shapley || activations) && options.batches.empty())
-    fail(kPruneChannels, "expected batches for the criterion ", word_of(criterion), ", got none");
+    fail(kPruneChannels, "expected batches for the criterion ", enum_name(criterion), ", got none");
   if (shapley) {
     if (!options.loss) fail(kPruneChannels, "expected a loss for the criterion shapley, got none");
     return shapley_values(module, groups, options.batches, options.loss, options.shapley).values;
@@ -86,7 +86,7 @@ void keep_whole(const Groups& groups, Criterion criterion, Importance& scores,
     } else if (groups.groups[g].units == 1) {
       reasons[g] = "it is a single one";
     } else if (std::ranges::none_of(scores[g], [](double score) { return std::isfinite(score); })) {
-      reasons[g] = std::string("the criterion ") + word_of(criterion) + " says nothing of it";
+      reasons[g] = std::string("the criterion ") + enum_name(criterion) + " says nothing of it";
     }
   }
 }
@@ -129,7 +129,7 @@ PrunedChannels prune_channels(const graph::GraphModule& module, const ChannelOpt
   if (std::ranges::none_of(reasons, [](const std::string& reason) { return reason.empty(); }))
     fail_with_nothing(found, reasons);
   result.removals = select_units(found, scores, {.amount = options.share, .round_to = options.multiple});
-  CutResult made = ulp::prune::cut(module, found, result.removals);
+  RemovalResult made = ulp::prune::remove_units(module, found, result.removals);
   result.module = std::move(made.module);
   result.kept = std::move(made.kept);
   result.before = size_of(module.graph());
@@ -143,7 +143,7 @@ PrunedChannels prune_channels(const graph::GraphModule& module, const ChannelOpt
 }
 
 std::ostream& operator<<(std::ostream& out, const PrunedChannels& pruned) {
-  for (const CutGroup& group : pruned.cut) {
+  for (const GroupRemoval& group : pruned.cut) {
     out << group.name << ": " << group.before << " -> " << group.after << " units";
     if (!group.whole.empty()) out << " (" << group.whole << ")";
     out << "\n";

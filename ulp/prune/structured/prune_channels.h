@@ -9,9 +9,9 @@
 
 #include "ulp/base/export.h"
 #include "ulp/graph/graph_module.h"
-#include "ulp/prune/structured/cut.h"
 #include "ulp/prune/structured/groups.h"
 #include "ulp/prune/structured/importance.h"
+#include "ulp/prune/structured/remove_units.h"
 #include "ulp/prune/structured/select.h"
 #include "ulp/prune/structured/shapley.h"
 #include "ulp/prune/structured/squared_gradients.h"
@@ -41,7 +41,7 @@ struct ULP_API ChannelOptions {
 };
 
 /// A group before and after.
-struct CutGroup {
+struct GroupRemoval {
   std::string name;        ///< Group::name()
   int64_t before = 0;      ///< units: channels, heads or neurons
   int64_t after = 0;       ///< units that are left
@@ -51,15 +51,15 @@ struct CutGroup {
 /// A smaller network and what was cut of the one that it comes from.
 struct ULP_API PrunedChannels {
   std::shared_ptr<graph::GraphModule> module;
-  std::vector<CutGroup> cut;  ///< of each group, in the order of `groups`
-  ModelSize before, after;    ///< parameters, multiplications for one item of the batch, bytes
-  Kept kept;          ///< indices that are left of each tensor, for cut_optimizer() and structure_to_json()
+  std::vector<GroupRemoval> cut;  ///< of each group, in the order of `groups`
+  ModelSize before, after;        ///< parameters, multiplications for one item of the batch, bytes
+  Kept kept;  ///< indices that are left of each tensor, for remove_from_optimizer() and structure_to_json()
   Groups groups;      ///< of the network before, with the layers that cannot be cut and why
   Removals removals;  ///< the units that went
 };
 
 /// A copy of the module without the least important `share` of the units of each group. It is what groups(), importance(),
-/// select_units() with UnitScope::local, and cut() make: the copy computes what the module does with these units zeroed
+/// select_units() with UnitScope::local, and remove_units() make: the copy computes what the module does with these units zeroed
 /// (zero_units()), for groups without notes. A share so small that it rounds to no unit of any group cuts nothing. The module
 /// stays as it is, also where this throws.
 ///

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/prune/structured/groups.h"
 #include "ulp/prune/structured/importance.h"
@@ -64,7 +64,7 @@ class ULP_API Regularizer {
 }  // namespace ulp::prune
 
 template <>
-struct ulp::Words<ulp::prune::Penalty> {
+struct ulp::EnumNames<ulp::prune::Penalty> {
   using enum ulp::prune::Penalty;
   static constexpr std::array<Word<ulp::prune::Penalty>, 4> list{
       {{slimming, "slimming", "on the scales of norms"},

@@ -1,7 +1,7 @@
 // From units that are to go to what is left of each axis. Internal to the room.
 #pragma once
 
-#include "ulp/prune/structured/cut.h"
+#include "ulp/prune/structured/remove_units.h"
 #include "ulp/prune/structured/tracker.h"
 
 namespace ulp::prune {
@@ -15,7 +15,7 @@ Survivors with_copies(const Tracker& tracker, const Groups& groups,
                       const std::vector<std::vector<int64_t>>& units, int copies_of_each);
 
 /// A copy of the module with what is left, or there.
-CutResult rebuilt(const graph::GraphModule& module, const Tracker& tracker, const Survivors& left);
+RemovalResult rebuilt(const graph::GraphModule& module, const Tracker& tracker, const Survivors& left);
 
 /// After check_removals(); throws ulp::Error for groups that are not the tracker's.
 Survivors survivors(const Tracker& tracker, const Groups& groups, const Removals& removals);

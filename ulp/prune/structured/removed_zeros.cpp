@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "ulp/prune/structured/removed_numbers.h"
+#include "ulp/prune/structured/removed_constants.h"
 
 namespace ulp::prune {
 
@@ -20,7 +20,7 @@ std::vector<Argument> listed(const Argument& arg) {
 }  // namespace
 
 /// Rows are zeroed; a vector of something else holds what it holds.
-at::Tensor RemovedNumbers::attribute(const Node& node, size_t dim) const {
+at::Tensor RemovedConstants::attribute(const Node& node, size_t dim) const {
   const graph::Attribute& stored = *graph_.find_attribute(node.target());
   const Role otherwise = stored.kind == graph::Attribute::Kind::parameter ? Role::row : Role::constant;
   const bool rows = std::ranges::all_of(axis(node.output(), dim), [&](Position position) {
@@ -33,7 +33,7 @@ at::Tensor RemovedNumbers::attribute(const Node& node, size_t dim) const {
 }
 
 /// The bias, or zeros, where the rows are zeros.
-at::Tensor RemovedNumbers::layer(const Node& node, const Value* out, size_t dim) const {
+at::Tensor RemovedConstants::layer(const Node& node, const Value* out, size_t dim) const {
   const bool transposed = is_transposed_conv(node), linear = node.is("aten::linear");
   if (!transposed && !linear && !is_conv(node)) return product(node, out, dim);
   if (dim != (linear ? rank(out) - 1 : 1)) return {};
@@ -46,7 +46,7 @@ at::Tensor RemovedNumbers::layer(const Node& node, const Value* out, size_t dim)
 }
 
 /// Products of matrices and looked-up rows: zeros where an operand's are.
-at::Tensor RemovedNumbers::product(const Node& node, const Value* out, size_t dim) const {
+at::Tensor RemovedConstants::product(const Node& node, const Value* out, size_t dim) const {
   const size_t distance = rank(out) - dim, size = axis(out, dim).size();
   if (node.op().starts_with("aten::embedding"))
     return distance == 1 && zero_from_end(node.arg("weight"), 1, size) ? zeros(out, dim) : at::Tensor();
@@ -59,7 +59,7 @@ at::Tensor RemovedNumbers::product(const Node& node, const Value* out, size_t di
   return !added || zero_from_end(node.args[0], distance, size) ? zeros(out, dim) : at::Tensor();
 }
 
-at::Tensor RemovedNumbers::sequence(const Node& node, const Value* out, size_t dim) const {
+at::Tensor RemovedConstants::sequence(const Node& node, const Value* out, size_t dim) const {
   if (node.is("aten::scaled_dot_product_attention"))
     return zero(node.arg("value"), dim) ? zeros(out, dim) : at::Tensor();
   // Gates of zeros keep a state that starts with zeros where it is.

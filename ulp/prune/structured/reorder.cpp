@@ -110,7 +110,7 @@ std::vector<ReorderedGroup> reorder_for_n_m(graph::GraphModule& module, const Re
   if (recipe.pattern.kind != PatternKind::n_m || source_of(recipe.score) == ScoreSource::training)
     fail("prune.reorder_for_n_m",
          "expected a recipe of n_m whose scores are there before training, got one of ",
-         word_of(recipe.pattern.kind), " and ", word_of(recipe.score));
+         enum_name(recipe.pattern.kind), " and ", enum_name(recipe.score));
   const std::vector<std::string> pruned = recipe.parameters_in(module.graph());
   // sparsegpt has scores of its own for each row as it goes: wanda's are the nearest.
   const Score score = recipe.score == Score::sparsegpt ? Score::wanda : recipe.score;

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <functional>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
-#include "ulp/prune/structured/cut.h"
 #include "ulp/prune/structured/importance.h"
+#include "ulp/prune/structured/remove_units.h"
 
 namespace ulp::prune {
 
@@ -51,7 +51,7 @@ struct ModelSize {
 /// The size of a graph; free dimensions at their largest. MACs are those of convolutions, linear layers, matrix products,
 /// attention and recurrent layers.
 ULP_API ModelSize size_of(const graph::Graph& graph);
-/// The size that cut() would leave, without cutting.
+/// The size that remove_units() would leave, without cutting.
 ULP_API ModelSize size_after(const graph::Graph& graph, const Groups& groups, const Removals& removals);
 
 /// How much larger a network is because widths are rounded (round_to, widen), at this options.amount: what select_units()
@@ -88,7 +88,7 @@ ULP_API Removals select_target(const graph::Graph& graph, const Groups& groups, 
 }  // namespace ulp::prune
 
 template <>
-struct ulp::Words<ulp::prune::UnitScope> {
+struct ulp::EnumNames<ulp::prune::UnitScope> {
   using enum ulp::prune::UnitScope;
   static constexpr std::array<Word<ulp::prune::UnitScope>, 3> list{
       {{local, "local", "the same share of each group"},
@@ -97,7 +97,7 @@ struct ulp::Words<ulp::prune::UnitScope> {
 };
 
 template <>
-struct ulp::Words<ulp::prune::Measure> {
+struct ulp::EnumNames<ulp::prune::Measure> {
   using enum ulp::prune::Measure;
   static constexpr std::array<Word<ulp::prune::Measure>, 4> list{
       {{parameters, "parameters"},

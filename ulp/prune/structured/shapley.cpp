@@ -9,7 +9,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/graph/passes/pass.h"
-#include "ulp/prune/structured/suffix.h"
+#include "ulp/prune/structured/group_subgraph.h"
 
 namespace ulp::prune {
 
@@ -128,7 +128,7 @@ class Sampler {
   const graph::Graph& graph() const { return *graph_; }
   int64_t passes() const { return passes_; }
 
-  Tally sample(Suffix& suffix, const Group& group, Orders& orders, double interval) {
+  Tally sample(GroupSubgraph& suffix, const Group& group, Orders& orders, double interval) {
     std::vector<std::vector<at::Tensor>> values;
     for (const auto& inputs : batches_) values.push_back(suffix.boundary(inputs));
     Tally tally(group.units);
@@ -141,7 +141,7 @@ class Sampler {
 
  private:
   /// What the loss grows by with each unit when they go in this order.
-  std::vector<double> growth(Suffix& suffix, const std::vector<std::vector<at::Tensor>>& values,
+  std::vector<double> growth(GroupSubgraph& suffix, const std::vector<std::vector<at::Tensor>>& values,
                              const std::vector<int64_t>& order) {
     std::vector<double> result(order.size());
     for (size_t b = 0; b < batches_.size(); ++b) {
@@ -194,7 +194,7 @@ ShapleyValues shapley_values(const graph::GraphModule& module, const Groups& gro
   ShapleyValues result;
   for (size_t g = 0; g < groups.groups.size(); ++g) {
     const Group& group = groups.groups[g];
-    Suffix suffix(sampler.graph(), tracker, group);
+    GroupSubgraph suffix(sampler.graph(), tracker, group);
     Orders orders(group.units, options.permutations, options.seed, g);
     const Tally tally = sampler.sample(suffix, group, orders, options.interval);
     result.values.push_back(tally.means());

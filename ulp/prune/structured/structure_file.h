@@ -6,7 +6,7 @@
 
 #include "ulp/base/export.h"
 #include "ulp/graph/graph_module.h"
-#include "ulp/prune/structured/cut.h"
+#include "ulp/prune/structured/remove_units.h"
 
 namespace ulp::prune {
 
@@ -36,8 +36,8 @@ ULP_API Removals removals_from_json(const std::string& text, const Groups& group
 ULP_API Removals removals_of(const Groups& groups, const Kept& kept);
 
 /// Makes the cuts again, each with the groups of what the one before left; `kept` is what all of them keep of `module`. Without
-/// cuts a copy. Throws ulp::Error as removals_of() and cut() do, and, naming the tensor, for what no cut of this model leaves.
-ULP_API CutResult cut_to(const graph::GraphModule& module, const Structure& structure);
+/// cuts a copy. Throws ulp::Error as removals_of() and remove_units() do, and, naming the tensor, for what no cut of this model leaves.
+ULP_API RemovalResult prune_to_structure(const graph::GraphModule& module, const Structure& structure);
 
 /// What two cuts in a row keep of the first network. Throws ulp::Error, naming the tensor, where `second` is not of what `first`
 /// left.

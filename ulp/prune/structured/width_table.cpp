@@ -49,7 +49,7 @@ void WidthTable::validate() const {
   check_limits("prune.WidthTable", *this);
   std::set<WidthKernel> seen;
   for (const WidthCurve& curve : curves) {
-    const char* name = word_of(curve.kernel);
+    const char* name = enum_name(curve.kernel);
     if (!seen.insert(curve.kernel).second)
       fail("prune.WidthTable", "expected one curve of ", name, ", got two");
     if (curve.points.size() < 2)

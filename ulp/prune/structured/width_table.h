@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
 #include "ulp/base/fields.h"
-#include "ulp/base/words.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/prune/structured/groups.h"
 #include "ulp/prune/structured/latency_target.h"
@@ -113,7 +113,7 @@ class ULP_API MeasuredWidths {
 }  // namespace ulp::prune
 
 template <>
-struct ulp::Words<ulp::prune::WidthKernel> {
+struct ulp::EnumNames<ulp::prune::WidthKernel> {
   using enum ulp::prune::WidthKernel;
   static constexpr std::array<Word<ulp::prune::WidthKernel>, 4> list{
       {{convolution, "convolution"}, {pointwise, "pointwise"}, {depthwise, "depthwise"}, {linear, "linear"}}};

@@ -6,8 +6,8 @@
 
 #include "ulp/base/error.h"
 #include "ulp/quant/observers/observer.h"
+#include "ulp/quant/static/annotation.h"
 #include "ulp/quant/static/convert_graph.h"
-#include "ulp/quant/static/placement.h"
 
 namespace ulp::quant {
 namespace {
@@ -18,7 +18,7 @@ using graph::Value;
 
 /// The parameters of values that take those of another one: alone, a layer behind them needs them itself.
 /// Those of observed values stay with their observers, which convert_graph() asks, and checks.
-KnownQParams shared_params(const Placement& placement, const Observers& observers) {
+KnownQParams shared_params(const Annotation& placement, const Observers& observers) {
   std::unordered_map<std::string, QParams> all;
   for (const Value* value : placement.observed) {
     const Observer& observer = *observers.at(observer_name(value->name));
@@ -41,7 +41,7 @@ at::Tensor result_of(GraphModule& model, const std::vector<at::Tensor>& inputs) 
 }
 
 /// The recipe with every layer but one left out.
-Recipe only(const Recipe& recipe, const Placement& placement, const Chain& one) {
+Recipe only(const Recipe& recipe, const Annotation& placement, const Chain& one) {
   Recipe alone = recipe;
   for (const Chain& chain : placement.chains) {
     if (chain.op == one.op) continue;
@@ -66,7 +66,7 @@ Sensitivity sensitivity(const std::shared_ptr<PreparedModule>& calibrated,
   if (!calibrated) fail("quant.sensitivity", "expected a calibrated model, got null");
   const std::shared_ptr<Graph> graph = calibrated->graph().clone();
   const Observers observers = take_observers(*graph);
-  const Placement placement = place(*graph, calibrated->recipe());
+  const Annotation placement = annotate(*graph, calibrated->recipe());
   const KnownQParams known = shared_params(placement, observers);
   std::vector<const Chain*> layers;
   for (const Chain& chain : placement.chains) {

@@ -207,7 +207,7 @@ class FormWriter {
       const bool known = meta && meta->sizes.size() == weight_.sizes().size() && meta->sizes[d].constant();
       if (!known && options_.scale != BinaryScale::output) {
         fail("quant.prepare_qat", "'", graph::label(layer_),
-             "': expected a result of known sizes for a scale '", word_of(options_.scale), "'");
+             "': expected a result of known sizes for a scale '", enum_name(options_.scale), "'");
       }
       sizes.push_back(known ? meta->sizes[d].offset : 1);
     }

@@ -31,7 +31,7 @@ enum class BinaryPadding : uint8_t {
 }  // namespace ulp::quant
 
 template <>
-struct ulp::Words<ulp::quant::BinaryScale> {
+struct ulp::EnumNames<ulp::quant::BinaryScale> {
   static constexpr std::array<Word<quant::BinaryScale>, 6> list = {
       {{quant::BinaryScale::none, "none", "1"},
        {quant::BinaryScale::mean, "mean", "of each output the mean of |W|: XNOR-Net"},
@@ -42,7 +42,7 @@ struct ulp::Words<ulp::quant::BinaryScale> {
         "learned, one an output channel times one a row times one a column"}}};
 };
 template <>
-struct ulp::Words<ulp::quant::BinaryPadding> {
+struct ulp::EnumNames<ulp::quant::BinaryPadding> {
   static constexpr std::array<Word<quant::BinaryPadding>, 2> list = {
       {{quant::BinaryPadding::one, "one", "+1, which costs nothing when inferring"},
        {quant::BinaryPadding::zero, "zero", "0"}}};

@@ -19,7 +19,8 @@ std::vector<NamedScale> start_scales(BinaryScale scale, const at::Tensor& weight
   const at::Tensor mean = mean_scale(weight.detach(), dims).clone();
   if (scale == BinaryScale::output) return {{"scale", mean}};
   if (dims != 3) {
-    fail("quant.BinaryScale", "expected a result [O, h, w] for a scale '", word_of(scale), "', got ", result);
+    fail("quant.BinaryScale", "expected a result [O, h, w] for a scale '", enum_name(scale), "', got ",
+         result);
   }
   const int64_t h = result[1], w = result[2];
   if (scale == BinaryScale::full) return {{"scale", mean.expand({-1, h, w}).contiguous()}};

@@ -7,7 +7,7 @@
 #include "ulp/graph/passes/pattern.h"
 #include "ulp/quant/binary/binary_form.h"
 #include "ulp/quant/binary/binary_scale.h"
-#include "ulp/quant/static/placement.h"
+#include "ulp/quant/static/annotation.h"
 
 namespace ulp::quant {
 namespace {

@@ -66,8 +66,8 @@ BinaryConv2dImpl::BinaryConv2dImpl(const torch::nn::Conv2dOptions& options, cons
   if (result.empty()) sizes = {options.out_channels(), 1, 1};
   const bool of_pixels = is_learned(binary.scale) && binary.scale != BinaryScale::output && !binary.ternary;
   if (of_pixels && result.size() != 2) {
-    fail("quant.BinaryConv2d", "expected the sizes [h, w] of the result for a scale '", word_of(binary.scale),
-         "', got ", result);
+    fail("quant.BinaryConv2d", "expected the sizes [h, w] of the result for a scale '",
+         enum_name(binary.scale), "', got ", result);
   }
   scales_ = register_scales(*this, binary, weight, sizes);
 }

@@ -69,7 +69,7 @@ class SignWriter {
 
   Value* signs_of(Node& node, const ActivationSigns& module) {
     Value* signs =
-        call("ulp::binarize", node, {node.args[0], c10::IValue(std::string(word_of(module.gradient())))});
+        call("ulp::binarize", node, {node.args[0], c10::IValue(std::string(enum_name(module.gradient())))});
     if (module.sides().empty()) return signs;
     signs->meta = node.args[0].value->meta;
     return call("aten::constant_pad_nd", node, {signs, c10::IValue(module.sides()), c10::IValue(1.0)});

@@ -72,7 +72,7 @@ TORCH_LIBRARY_IMPL(ulp, Autograd, m) {
 }
 
 Tensor binarize(const Tensor& x, SignGradient gradient) {
-  return call(x, word_of(gradient));
+  return call(x, enum_name(gradient));
 }
 
 }  // namespace ulp::quant

@@ -12,8 +12,8 @@
 #include <array>
 #include <cstdint>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
-#include "ulp/base/words.h"
 
 namespace ulp::quant {
 
@@ -27,7 +27,7 @@ enum class SignGradient : uint8_t {
 }  // namespace ulp::quant
 
 template <>
-struct ulp::Words<ulp::quant::SignGradient> {
+struct ulp::EnumNames<ulp::quant::SignGradient> {
   static constexpr std::array<Word<quant::SignGradient>, 3> list = {
       {{quant::SignGradient::clipped, "clipped", "1 where |x| <= 1"},
        {quant::SignGradient::approx, "approx", "2 - 2 |x| where |x| <= 1"},

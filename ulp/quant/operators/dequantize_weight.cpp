@@ -75,7 +75,7 @@ Tensor dequantize_weight(const Tensor& codes, const Tensor& scale, const std::op
   return op.call(codes, scale, zero_point, columns, minimum);
 }
 
-Tensor dequantize_weight(const WeightCodes& codes) {
+Tensor dequantize_weight(const StoredQuantizedWeight& codes) {
   return dequantize_weight(codes.codes, codes.scale, codes.zero_point, codes.columns, codes.minimum);
 }
 

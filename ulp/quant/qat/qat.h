@@ -56,20 +56,20 @@ enum class LearnedGradients : uint8_t {
 }  // namespace ulp::quant
 
 template <>
-struct ulp::Words<ulp::quant::BatchNormFolding> {
+struct ulp::EnumNames<ulp::quant::BatchNormFolding> {
   static constexpr std::array<Word<quant::BatchNormFolding>, 2> list = {
       {{quant::BatchNormFolding::fast, "fast", "one pass"},
        {quant::BatchNormFolding::exact, "exact", "two passes"}}};
 };
 template <>
-struct ulp::Words<ulp::quant::LearnedParameters> {
+struct ulp::EnumNames<ulp::quant::LearnedParameters> {
   static constexpr std::array<Word<quant::LearnedParameters>, 3> list = {
       {{quant::LearnedParameters::none, "none", "ranges are observed"},
        {quant::LearnedParameters::scale, "scale", "LSQ"},
        {quant::LearnedParameters::scale_and_zero_point, "scale_and_zero_point", "LSQ+"}}};
 };
 template <>
-struct ulp::Words<ulp::quant::LearnedGradients> {
+struct ulp::EnumNames<ulp::quant::LearnedGradients> {
   static constexpr std::array<Word<quant::LearnedGradients>, 2> list = {
       {{quant::LearnedGradients::forward, "forward", "of the codes that the forward pass chose"},
        {quant::LearnedGradients::pytorch, "pytorch", "of PyTorch's operators, bit for bit"}}};

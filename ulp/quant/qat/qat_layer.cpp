@@ -6,7 +6,7 @@
 #include "ulp/graph/passes/pattern.h"
 #include "ulp/quant/operators/ops.h"
 #include "ulp/quant/operators/straight_through.h"
-#include "ulp/quant/static/layer_codes.h"
+#include "ulp/quant/static/bias_quantization.h"
 
 namespace ulp::quant {
 namespace {

@@ -1,7 +1,7 @@
 // Which overrides and skip patterns of a recipe mean an op.
 #include <algorithm>
 
-#include "ulp/base/path_pattern.h"
+#include "ulp/base/glob.h"
 #include "ulp/quant/recipe.h"
 
 namespace ulp::quant {

@@ -77,12 +77,12 @@ Recipe Recipe::binary() {
 }
 
 const char* to_string(Backend backend) {
-  return word_of(backend);
+  return enum_name(backend);
 }
 
 std::vector<std::string> recipe_profiles() {
   std::vector<std::string> names;
-  for (const Word<Backend>& backend : Words<Backend>::list) names.emplace_back(backend.text);
+  for (const Word<Backend>& backend : EnumNames<Backend>::list) names.emplace_back(backend.text);
   return names;
 }
 
@@ -90,7 +90,7 @@ Recipe Recipe::profile(const std::string& name) {
   for (const Recipe& recipe : {x86_int8(), arm_int8(), tflite_int8(), onnx_qdq(), weight_only(), binary()}) {
     if (name == to_string(recipe.backend)) return recipe;
   }
-  fail("quant.Recipe", "expected ", one_of(words_of<Backend>()), ", got '", name, "'");
+  fail("quant.Recipe", "expected ", one_of(enum_names<Backend>()), ", got '", name, "'");
 }
 
 }  // namespace ulp::quant

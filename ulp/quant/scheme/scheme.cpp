@@ -77,8 +77,8 @@ void Scheme::visit_fields(FieldVisitor& visit) {
 
 std::string Scheme::to_string() const {
   std::ostringstream text;
-  text << (is_signed ? 's' : 'u') << bits << ' ' << word_of(mapping);
-  if (range == Range::restricted) text << ' ' << word_of(range);
+  text << (is_signed ? 's' : 'u') << bits << ' ' << enum_name(mapping);
+  if (range == Range::restricted) text << ' ' << enum_name(range);
   text << ' ' << quant::to_string(granularity);
   return text.str();
 }

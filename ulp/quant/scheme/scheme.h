@@ -26,13 +26,13 @@ enum class Range : uint8_t {
 }  // namespace ulp::quant
 
 template <>
-struct ulp::Words<ulp::quant::Mapping> {
+struct ulp::EnumNames<ulp::quant::Mapping> {
   static constexpr std::array<Word<quant::Mapping>, 2> list = {
       {{quant::Mapping::symmetric, "symmetric", "the zero point is fixed"},
        {quant::Mapping::affine, "affine", "the zero point moves, so that the range is used fully"}}};
 };
 template <>
-struct ulp::Words<ulp::quant::Range> {
+struct ulp::EnumNames<ulp::quant::Range> {
   static constexpr std::array<Word<quant::Range>, 2> list = {
       {{quant::Range::full, "full", "all codes"},
        {quant::Range::restricted, "restricted", "signed codes without the lowest one"}}};

@@ -8,10 +8,10 @@
 #include "ulp/quant/observers/observer.h"
 #include "ulp/quant/operators/ops.h"
 #include "ulp/quant/quantize.h"
-#include "ulp/quant/static/average_codes.h"
+#include "ulp/quant/static/annotation.h"
+#include "ulp/quant/static/bias_quantization.h"
 #include "ulp/quant/static/convert_graph.h"
-#include "ulp/quant/static/layer_codes.h"
-#include "ulp/quant/static/placement.h"
+#include "ulp/quant/static/quantized_average.h"
 
 namespace ulp::quant {
 namespace {
@@ -39,7 +39,7 @@ class Converter {
 
   void run() {
     observers_ = take_observers(graph_);
-    const Placement placement = place(graph_, recipe_, known_.untrained);
+    const Annotation placement = annotate(graph_, recipe_, known_.untrained);
     for (Value* value : placement.observed) quantized_[value] = store("quant." + value->name, find(*value));
     for (const auto& [value, origin] : placement.sharing) quantized_[value] = quantized_.at(origin);
     for (const Chain& chain : placement.chains) {

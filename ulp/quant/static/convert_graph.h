@@ -17,7 +17,7 @@ namespace ulp::quant {
 struct KnownQParams {
   std::unordered_map<std::string, QParams> values;   ///< by the name of the quantized value
   std::unordered_map<std::string, QParams> weights;  ///< by the name of the layer's node
-  std::set<std::string> untrained;                   ///< as in place()
+  std::set<std::string> untrained;                   ///< as in annotate()
 };
 
 /// Observers by the name of their submodule; see observer_name().

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ulp/quant/static/placement.h"
+#include "ulp/quant/static/annotation.h"
 
 namespace ulp::quant {
 
@@ -18,7 +18,7 @@ enum class Purpose : uint8_t { conversion, training };
 /// of its ops are quantized where. Values and nodes keep their names.
 struct InferenceForm {
   std::shared_ptr<graph::Graph> graph;
-  Placement placement;
+  Annotation placement;
   std::set<std::string> untrained = {};  ///< of Purpose::training: nodes that eval mode alone calls
 };
 
@@ -31,6 +31,6 @@ std::shared_ptr<graph::Graph> inference_graph(const graph::Graph& captured,
 InferenceForm inference_form(const graph::Graph& captured, const Recipe& recipe, Purpose purpose);
 
 /// The layer that computes the value, for messages: the one in whose chain it ends, if any.
-std::string label_of(const graph::Value& value, const Placement& placement);
+std::string label_of(const graph::Value& value, const Annotation& placement);
 
 }  // namespace ulp::quant

@@ -42,7 +42,7 @@ void check_patterns(const Graph& graph, const Recipe& recipe) {
 }
 
 /// TensorFlow Lite's concatenation takes operands of its result's scale and zero point only.
-void check_cats(const Placement& placement) {
+void check_cats(const Annotation& placement) {
   std::unordered_map<const Value*, const Value*> origins;
   for (const Value* value : placement.observed) origins.emplace(value, value);
   for (const auto& [value, origin] : placement.sharing) origins.emplace(value, origin);
@@ -61,7 +61,7 @@ void check_cats(const Placement& placement) {
   }
 }
 
-void check_backend(const Placement& placement, const Recipe& recipe) {
+void check_backend(const Annotation& placement, const Recipe& recipe) {
   if (recipe.backend == Backend::tflite_int8) check_cats(placement);
   const auto expect = [](const std::string& what, const std::string& obstacle) {
     if (!obstacle.empty()) fail("quant.prepare", "'", what, "': ", obstacle);
@@ -87,7 +87,7 @@ void insert_observer(Graph& graph, Value* value, const TensorRecipe& recipe, con
 
 }  // namespace
 
-std::string label_of(const Value& value, const Placement& placement) {
+std::string label_of(const Value& value, const Annotation& placement) {
   for (const Chain& chain : placement.chains) {
     if (chain.result() == &value) return graph::label(*chain.op);
   }
@@ -134,7 +134,7 @@ InferenceForm training_form(const Graph& inferring, const Recipe& recipe,
   while (true) {
     const std::shared_ptr<Graph> graph = inferring.clone();
     Names left = phases_in(*graph, whole);
-    Placement placement = place(*graph, recipe, untrained);
+    Annotation placement = annotate(*graph, recipe, untrained);
     for (const Chain& chain : placement.chains) left.erase(whole_name(*chain.op));
     if (left.empty()) return {graph, std::move(placement)};
     whole.merge(left);
@@ -158,13 +158,13 @@ InferenceForm inference_form(const Graph& captured, const Recipe& recipe, Purpos
   for (const auto& node : captured.nodes()) {
     if (purpose == Purpose::training && node->eval_only) untrained.insert(node->name());
   }
-  Placement placement;
+  Annotation placement;
   if (purpose == Purpose::training && recipe.backend != Backend::binary) {
     InferenceForm form = training_form(*graph, recipe, untrained);
     graph = std::move(form.graph);
     placement = std::move(form.placement);
   } else {
-    placement = place(*graph, recipe, untrained);
+    placement = annotate(*graph, recipe, untrained);
   }
   std::vector<std::string>& refused = placement.report.near_misses;
   if (placement.chains.empty() && recipe.backend != Backend::binary) {
@@ -187,7 +187,7 @@ std::shared_ptr<PreparedModule> prepare(const std::shared_ptr<graph::GraphModule
          "expected a recipe whose ranges come from data; binary networks are trained: prepare_qat()");
   InferenceForm form = inference_form(captured->graph(), recipe, Purpose::conversion);
   const std::shared_ptr<Graph> graph = form.graph;
-  Placement& placement = form.placement;
+  Annotation& placement = form.placement;
   for (Value* value : placement.observed) {
     insert_observer(*graph, value, recipe.activation_of(op_name(producer_of(*value, placement))),
                     label_of(*value, placement));

@@ -11,7 +11,7 @@
 #include "ulp/graph/describe.h"
 #include "ulp/quant/weights/input_scales.h"
 #include "ulp/quant/weights/layer_inputs.h"
-#include "ulp/quant/weights/plain_codes.h"
+#include "ulp/quant/weights/round_to_nearest.h"
 #include "ulp/quant/weights/second_moments.h"
 #include "ulp/quant/weights/weight_coder.h"
 
@@ -54,7 +54,7 @@ class CalibratedCoder {
   void run(const CalibrationData& data, const OnLayer& on_layer) {
     const at::NoGradGuard no_grad;
     if (!data)
-      fail(kCalibratedWhere, "expected calibration data for the method ", word_of(recipe_.method),
+      fail(kCalibratedWhere, "expected calibration data for the method ", enum_name(recipe_.method),
            ", got none");
     LayerInputs inputs(graph_, data, recipe_.recompute);
     round_others(inputs);
@@ -84,7 +84,7 @@ class CalibratedCoder {
     }
   }
 
-  const WeightCodes& codes(const std::string& weight) const { return codes_.at(weight); }
+  const StoredQuantizedWeight& codes(const std::string& weight) const { return codes_.at(weight); }
 
   std::string remark(const Node& layer) const {
     const Value* weight = layer.arg("weight").value;
@@ -126,7 +126,7 @@ class CalibratedCoder {
     return graph_.attribute_tensor(weight).detach().to(at::kFloat);
   }
 
-  WeightError& keep(const Node& layer, WeightCodes codes) {
+  WeightError& keep(const Node& layer, StoredQuantizedWeight codes) {
     const Value* weight = layer.arg("weight").value;
     const std::string name = weight_of(layer);
     WeightError& error = errors_[weight];
@@ -143,7 +143,7 @@ class CalibratedCoder {
     for (const auto& [weight, layer] : firsts_) {
       check_finite_weight(weight_of(*layer), values_of(weight));
       if (!tables_.contains(weight) && !reads_stored(*layer)) continue;
-      WeightCodes codes = rounded_codes(weight_of(*layer), values_of(weight), own(weight));
+      StoredQuantizedWeight codes = rounded_codes(weight_of(*layer), values_of(weight), own(weight));
       inputs.replace(weight_of(*layer), dequantize_weight(codes));
       WeightError& error = keep(*layer, std::move(codes));
       if (!layer->is("aten::embedding"))
@@ -226,7 +226,7 @@ class CalibratedCoder {
   std::vector<const Value*> order_;                       ///< weights as they are first read
   std::unordered_map<const Value*, int> readers_;         ///< of a weight: how many of the layers read it
   std::vector<InputGroup> groups_;                        ///< in order of execution
-  std::map<std::string, WeightCodes> codes_;              ///< by name of the weight
+  std::map<std::string, StoredQuantizedWeight> codes_;    ///< by name of the weight
   std::unordered_map<const Value*, WeightError> errors_;
 };
 

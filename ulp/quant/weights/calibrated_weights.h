@@ -93,7 +93,7 @@ ULP_API std::shared_ptr<graph::GraphModule> awq(const std::shared_ptr<graph::Gra
 /// GPTQ of one matrix, [rows, columns], with H [columns, columns] from elsewhere. `error` (may be null)
 /// receives damping and errors, those relative to tr(W H W^T). Throws ulp::Error for other shapes, numbers
 /// that are not finite, and as gptq().
-ULP_API WeightCodes gptq_weight(const at::Tensor& weight, const at::Tensor& hessian,
-                                const WeightOnlyRecipe& recipe, WeightError* error = nullptr);
+ULP_API StoredQuantizedWeight gptq_weight(const at::Tensor& weight, const at::Tensor& hessian,
+                                          const WeightOnlyRecipe& recipe, WeightError* error = nullptr);
 
 }  // namespace ulp::quant

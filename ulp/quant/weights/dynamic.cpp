@@ -11,7 +11,7 @@
 #include "ulp/quant/observers/observer.h"
 #include "ulp/quant/operators/ops.h"
 #include "ulp/quant/recipe.h"
-#include "ulp/quant/static/placement.h"
+#include "ulp/quant/static/annotation.h"
 #include "ulp/quant/weights/layer_rewrite.h"
 
 namespace ulp::quant {

@@ -8,7 +8,7 @@
 #include "ulp/base/error.h"
 #include "ulp/libtorch/torch_parallel.h"
 #include "ulp/quant/scheme/round_trip.h"
-#include "ulp/quant/weights/plain_codes.h"
+#include "ulp/quant/weights/round_to_nearest.h"
 #include "ulp/quant/weights/second_moments.h"
 
 namespace ulp::quant {
@@ -166,8 +166,8 @@ MatrixCodes gptq_codes(const at::Tensor& weight, const at::Tensor& hessian, cons
   return result;
 }
 
-WeightCodes gptq_weight(const at::Tensor& weight, const at::Tensor& hessian, const WeightOnlyRecipe& recipe,
-                        WeightError* error) {
+StoredQuantizedWeight gptq_weight(const at::Tensor& weight, const at::Tensor& hessian,
+                                  const WeightOnlyRecipe& recipe, WeightError* error) {
   const at::NoGradGuard no_grad;
   WeightOnlyRecipe own = recipe;
   own.method = WeightMethod::gptq;
@@ -180,7 +180,7 @@ WeightCodes gptq_weight(const at::Tensor& weight, const at::Tensor& hessian, con
     fail(kGptqWhere, "expected a finite weight and Hessian, got NaN or infinite values");
   const at::Tensor values = weight.detach().to(at::kFloat), h = hessian.to(at::kDouble);
   const MatrixCodes made = gptq_codes(values, h, own, "weight");
-  WeightCodes codes = stored_codes(made.codes, made.params, own);
+  StoredQuantizedWeight codes = stored_codes(made.codes, made.params, own);
   if (error == nullptr) return codes;
   const double whole = output_error(values, h);
   const auto relative = [&](double part) { return whole > 0 ? part / whole : 0; };

@@ -15,7 +15,7 @@ using graph::Value;
 
 class ScaleFolder {
  public:
-  ScaleFolder(Graph& graph, at::Tensor inverse, std::map<std::string, WeightCodes>& codes)
+  ScaleFolder(Graph& graph, at::Tensor inverse, std::map<std::string, StoredQuantizedWeight>& codes)
       : graph_(graph), inverse_(std::move(inverse)), codes_(codes) {}
 
   /// Multiplies the value, which `reader` alone may read, where it is made; the label of what did it, or
@@ -101,13 +101,13 @@ class ScaleFolder {
 
   Graph& graph_;
   at::Tensor inverse_;
-  std::map<std::string, WeightCodes>& codes_;
+  std::map<std::string, StoredQuantizedWeight>& codes_;
 };
 
 }  // namespace
 
 std::string divide_input(Graph& graph, const std::vector<Node*>& layers, const at::Tensor& scale,
-                         std::map<std::string, WeightCodes>& codes) {
+                         std::map<std::string, StoredQuantizedWeight>& codes) {
   Node* first = layers.front();
   Value* input = first->arg("input").value;
   const std::string name = first->arg("weight").value->producer->target() + ".input_scale";

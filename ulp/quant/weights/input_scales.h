@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ulp/graph/graph.h"
-#include "ulp/quant/weights/weight_codes.h"
+#include "ulp/quant/weights/quantized_weight.h"
 
 namespace ulp::quant {
 
@@ -16,6 +16,6 @@ namespace ulp::quant {
 /// value on the way. A linear layer in `codes`, by its weight's name, gets other scales of its rows there.
 /// Returns the label of what took 1 / scale, or nothing where a product before the layers did.
 std::string divide_input(graph::Graph& graph, const std::vector<graph::Node*>& layers,
-                         const at::Tensor& scale, std::map<std::string, WeightCodes>& codes);
+                         const at::Tensor& scale, std::map<std::string, StoredQuantizedWeight>& codes);
 
 }  // namespace ulp::quant

@@ -9,7 +9,7 @@
 #include "ulp/graph/passes/pattern.h"
 #include "ulp/graph/passes/products_as_linear.h"
 #include "ulp/quant/recipe.h"
-#include "ulp/quant/static/placement.h"
+#include "ulp/quant/static/annotation.h"
 
 namespace ulp::quant {
 namespace {

@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "ulp/graph/graph.h"
-#include "ulp/quant/weights/weight_codes.h"
+#include "ulp/quant/weights/quantized_weight.h"
 
 namespace ulp::quant {
 
@@ -17,7 +17,7 @@ std::string coding_obstacle(const graph::Graph& graph, const graph::Node& layer)
 class WeightCoder {
  public:
   /// The codes of the weight of that name, f32 [out, in].
-  using MakeCodes = std::function<WeightCodes(const std::string& name, const at::Tensor& values)>;
+  using MakeCodes = std::function<StoredQuantizedWeight(const std::string& name, const at::Tensor& values)>;
   explicit WeightCoder(MakeCodes make) : make_(std::move(make)) {}
 
   /// The layer reads codes from now on.

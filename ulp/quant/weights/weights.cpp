@@ -6,7 +6,7 @@
 #include "ulp/base/recipe_file.h"
 #include "ulp/quant/recipe.h"
 #include "ulp/quant/weights/layer_rewrite.h"
-#include "ulp/quant/weights/plain_codes.h"
+#include "ulp/quant/weights/round_to_nearest.h"
 #include "ulp/quant/weights/weight_coder.h"
 
 namespace ulp::quant {
@@ -85,7 +85,7 @@ void WeightOnlyRecipe::validate() const {
   if (bits == 8 && affine) fail(kQuantizeWeightsWhere, "expected affine with 4 bits or fewer only");
   if ((act_order || static_groups) && method != WeightMethod::gptq)
     fail(kQuantizeWeightsWhere, "expected act_order and static_groups with the method gptq only, got ",
-         word_of(method));
+         enum_name(method));
   check_limits(kQuantizeWeightsWhere, *this);
 }
 
@@ -126,7 +126,7 @@ std::shared_ptr<graph::GraphModule> quantize_weights(const std::shared_ptr<graph
                                                      graph::PassReport* report) {
   options.validate();
   if (options.method != WeightMethod::rtn)
-    fail(kQuantizeWeightsWhere, "expected calibration data for the method ", word_of(options.method),
+    fail(kQuantizeWeightsWhere, "expected calibration data for the method ", enum_name(options.method),
          ", got none");
   const WeightOnlyRecipe of_tables = table_recipe(options);
   LayerRewrite how = weights_rewrite(options);

@@ -28,7 +28,7 @@
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/pass.h"
 #include "ulp/quant/recipe.h"
-#include "ulp/quant/weights/weight_codes.h"
+#include "ulp/quant/weights/quantized_weight.h"
 
 namespace ulp::quant {
 
@@ -42,7 +42,7 @@ enum class WeightMethod : uint8_t {
 }  // namespace ulp::quant
 
 template <>
-struct ulp::Words<ulp::quant::WeightMethod> {
+struct ulp::EnumNames<ulp::quant::WeightMethod> {
   static constexpr std::array<Word<quant::WeightMethod>, 3> list = {
       {{quant::WeightMethod::rtn, "rtn", "round to nearest, without data"},
        {quant::WeightMethod::gptq, "gptq", "columns make up for the errors of those before them"},
@@ -109,6 +109,6 @@ ULP_API at::Tensor dequantize_weight(const at::Tensor& codes, const at::Tensor& 
                                      const std::optional<at::Tensor>& zero_point, int64_t columns,
                                      const std::optional<at::Tensor>& minimum = std::nullopt);
 /// Dequantizes the parts of `codes`.
-ULP_API at::Tensor dequantize_weight(const WeightCodes& codes);
+ULP_API at::Tensor dequantize_weight(const StoredQuantizedWeight& codes);
 
 }  // namespace ulp::quant

@@ -147,13 +147,13 @@ int64_t batch_of(const char* function, const std::vector<std::vector<int64_t>>& 
 /// Throws Error for a name that no free dimension has, and for a size that it may not have.
 void check_size(const Engine& engine, const Context& context, const char* name, int64_t size) {
   static_cast<void>(context.size(name));
-  for (const FreeDimension& free : engine.free())
+  for (const DynamicDimension& free : engine.free())
     if (free.name == name) free.check(size, "runtime.Engine.set_sizes");
 }
 
 std::map<std::string, int64_t> present_sizes(const Engine& engine, const Context& context) {
   std::map<std::string, int64_t> sizes;
-  for (const FreeDimension& free : engine.free()) sizes[free.name] = context.size(free.name);
+  for (const DynamicDimension& free : engine.free()) sizes[free.name] = context.size(free.name);
   return sizes;
 }
 

@@ -17,9 +17,9 @@ static_assert(kLayoutCount == ULP_NHWC + 1);
 static_assert(static_cast<int>(SparseWeights::measure) == ULP_SPARSE_MEASURE);
 static_assert(static_cast<int>(SparseWeights::never) == ULP_SPARSE_NEVER);
 static_assert(static_cast<int>(SparseWeights::always) == ULP_SPARSE_ALWAYS);
-static_assert(static_cast<int>(LayerBlocks::measure) == ULP_BLOCKS_MEASURE);
-static_assert(static_cast<int>(LayerBlocks::never) == ULP_BLOCKS_NEVER);
-static_assert(static_cast<int>(LayerBlocks::always) == ULP_BLOCKS_ALWAYS);
+static_assert(static_cast<int>(DepthFirst::measure) == ULP_BLOCKS_MEASURE);
+static_assert(static_cast<int>(DepthFirst::never) == ULP_BLOCKS_NEVER);
+static_assert(static_cast<int>(DepthFirst::always) == ULP_BLOCKS_ALWAYS);
 
 std::vector<std::string> names_of(const std::vector<TensorInfo>& tensors) {
   std::vector<std::string> names;
@@ -61,7 +61,7 @@ EngineOptions engine_options(const char* function, const ulp_engine_options* giv
   made.max_constant_bytes = options.max_constant_bytes;
   made.max_arena_bytes = options.max_arena_bytes;
   made.sparse = static_cast<SparseWeights>(options.sparse_weights);
-  made.blocks = static_cast<LayerBlocks>(options.blocks);
+  made.blocks = static_cast<DepthFirst>(options.blocks);
   made.error_budget = options.error_budget;
   if (options.max_measuring_ms != 0)
     made.max_measuring_seconds = std::max(options.max_measuring_ms, 0) / 1000.0;
@@ -181,13 +181,13 @@ ulp_status ulp_engine_free_dimension(const ulp_engine* engine, size_t index, ulp
   return guarded(__func__, [&](const char* where) {
     const Engine& asked = loaded(where, engine).engine;
     expect_index(where, index, asked.free().size(), "free dimensions");
-    const ulp::FreeDimension& free = asked.free()[index];
+    const ulp::DynamicDimension& free = asked.free()[index];
     ulp_free_dimension made = {};
     made.name = free.name.c_str();
     made.min = free.min;
     made.max = free.max;
     made.multiple = free.multiple;
-    made.continued = free.name == asked.continued() ? 1 : 0;
+    made.continued = free.name == asked.decoding_dimension() ? 1 : 0;
     write_struct(where, made, dimension, "dimension");
   });
 }

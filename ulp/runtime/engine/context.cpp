@@ -30,9 +30,9 @@ void check_buffers(const char* what, const Buffers& buffers, const std::vector<T
   }
 }
 
-std::vector<int64_t> largest_sizes(const std::vector<FreeDimension>& free) {
+std::vector<int64_t> largest_sizes(const std::vector<DynamicDimension>& free) {
   std::vector<int64_t> sizes;
-  for (const FreeDimension& dimension : free) sizes.push_back(dimension.max);
+  for (const DynamicDimension& dimension : free) sizes.push_back(dimension.max);
   return sizes;
 }
 
@@ -46,11 +46,12 @@ OneCall only_call(std::atomic_flag& busy, const char* where) {
 }
 
 /// Where the dimension of that name is.
-size_t free_index(const std::vector<FreeDimension>& free, const std::string& name) {
-  const auto at = std::ranges::find(free, name, &FreeDimension::name);
+size_t free_index(const std::vector<DynamicDimension>& free, const std::string& name) {
+  const auto at = std::ranges::find(free, name, &DynamicDimension::name);
   if (at != free.end()) return static_cast<size_t>(at - free.begin());
   std::string known;
-  for (const FreeDimension& dimension : free) known += (known.empty() ? "'" : ", '") + dimension.name + "'";
+  for (const DynamicDimension& dimension : free)
+    known += (known.empty() ? "'" : ", '") + dimension.name + "'";
   fail(ErrorCode::bad_option, "runtime.Engine.set_sizes", "expected a free dimension of the engine, ",
        known.empty() ? "which has none" : "which has " + known, ", got '", name, "'");
 }
@@ -176,7 +177,7 @@ struct Context::State {
   /// Makes sure that this run can follow those before.
   void plan_kept(int64_t batch) {
     if (sized->rows == 0) return;
-    const std::string& name = model->continued();
+    const std::string& name = model->decoding_dimension();
     const int64_t last = std::min(program().last_position(), model->longest() - sized->rows);
     if (position > last) {
       fail(ErrorCode::bad_shape, "runtime.Engine.run", "expected at most ", last + sized->rows - position,
@@ -263,7 +264,7 @@ int Context::threads() const {
 void Context::set_sizes(const std::map<std::string, int64_t>& wanted) {
   State& own = state();
   const OneCall use = only_call(own.busy, "runtime.Engine.set_sizes");
-  const std::vector<FreeDimension>& free = own.model->free();
+  const std::vector<DynamicDimension>& free = own.model->free();
   std::vector<int64_t> sizes = own.sizes;
   for (const auto& [name, size] : wanted) {
     const size_t at = free_index(free, name);

@@ -55,14 +55,14 @@ size_t Engine::arena_bytes() const {
 int Engine::threads() const {
   return own().threads();
 }
-const std::vector<FreeDimension>& Engine::free() const {
+const std::vector<DynamicDimension>& Engine::free() const {
   return model()->free();
 }
 const BatchRange& Engine::batch_range() const {
   return model()->batch_range();
 }
-const std::string& Engine::continued() const {
-  return model()->continued();
+const std::string& Engine::decoding_dimension() const {
+  return model()->decoding_dimension();
 }
 std::map<std::string, int64_t> Engine::sizes_for(std::span<const std::vector<int64_t>> shapes) const {
   return model()->sizes_for(shapes);

@@ -12,7 +12,7 @@
 #include "ulp/base/export.h"
 #include "ulp/base/parallel.h"
 #include "ulp/runtime/engine/context.h"
-#include "ulp/runtime/ops/layer_blocks.h"
+#include "ulp/runtime/ops/depth_first.h"
 #include "ulp/runtime/ops/sparse_weights.h"
 #include "ulp/runtime/plan/plan.h"
 
@@ -35,7 +35,7 @@ struct EngineOptions {
   /// What to do with weights of zero.
   SparseWeights sparse = SparseWeights::measure;
   /// What to do with convolutions that could run together, some rows at a time.
-  LayerBlocks blocks = LayerBlocks::measure;
+  DepthFirst blocks = DepthFirst::measure;
   /// Above 0: convolutions and linear layers in f32 whose error in bf16 is no more than this are timed both ways and run in
   /// bf16 where that is at least 1.1 times as fast. The error is the root mean square of what rounding changes, relative to
   /// that of the result, for inputs of mean 0 (kernels::narrow_error(): 0.002 to 0.003 as a rule); inputs that nearly cancel
@@ -68,11 +68,11 @@ class ULP_API Engine {
   Engine& operator=(Engine&&) noexcept;
 
   /// The dimensions beside the batch that set_sizes() sets, in order; none for most plans.
-  const std::vector<FreeDimension>& free() const;
+  const std::vector<DynamicDimension>& free() const;
   /// Which batch sizes run() takes; without bounds for most models.
   const BatchRange& batch_range() const;
   /// The one of them along which runs continue each other (Context::position); empty where none do.
-  const std::string& continued() const;
+  const std::string& decoding_dimension() const;
   /// The sizes of the free dimensions in inputs of these shapes, for set_sizes(). Throws ulp::Error naming the input for
   /// another number of inputs or of dimensions, for two places that disagree, and for a size outside its range.
   std::map<std::string, int64_t> sizes_for(std::span<const std::vector<int64_t>> shapes) const;

@@ -73,7 +73,7 @@ size_t default_budget(const Plan& plan) {
 
 }  // namespace
 
-SizedProgram::SizedProgram(const VerifiedPlan& plan, Preparer& preparer, int64_t rows)
+SizedProgram::SizedProgram(const VerifiedPlan& plan, Prepacker& preparer, int64_t rows)
     : program(plan, preparer), rows(rows), largest_slice(largest_slice_of(program)) {}
 
 Model::Model(const VerifiedPlan& plan, const EngineOptions& options)
@@ -85,7 +85,7 @@ Model::Model(const VerifiedPlan& plan, const EngineOptions& options)
       continued_(plan->continued),
       constant_bytes_(constant_bytes_of(*plan)),
       measured_(
-          std::make_shared<FormTable>(options.sparse_table, arena_limit_, options.max_measuring_seconds)),
+          std::make_shared<TimingCache>(options.sparse_table, arena_limit_, options.max_measuring_seconds)),
       preparer_(isa_, options.max_constant_bytes > 0 ? options.max_constant_bytes : default_budget(*plan),
                 {options.sparse, options.blocks, options.error_budget, !free_.empty(), constant_bytes_,
                  measured_}) {
@@ -98,11 +98,11 @@ Model::Model(const VerifiedPlan& plan, const EngineOptions& options)
   find_places(*plan);
   for (const auto& [name, sizes] : plan->following.corners) preparer_.packs().leave_out(name);
   plan_ = std::make_unique<const Plan>(*plan);
-  family_ = std::make_unique<const PlanFamily>(*plan_);
+  family_ = std::make_unique<const PlanSpecializer>(*plan_);
   std::vector<int64_t> largest;
-  const auto along = std::ranges::find(free_, continued_, &FreeDimension::name);
+  const auto along = std::ranges::find(free_, continued_, &DynamicDimension::name);
   if (along != free_.end()) longest_ = along->max;
-  for (const FreeDimension& dimension : free_) largest.push_back(dimension.max);
+  for (const DynamicDimension& dimension : free_) largest.push_back(dimension.max);
   made_.push_back({largest, make(largest)});
   measured_->save();
   expect_continued(*made_.front().program);
@@ -112,7 +112,7 @@ void Model::find_places(const Plan& plan) {
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     inputs_.push_back(plan.tensors[static_cast<size_t>(plan.inputs[i])]);
     const std::string shape = "/tensors/" + std::to_string(plan.inputs[i]) + "/shape/";
-    for (const FollowingNumber& number : plan.following.numbers) {
+    for (const SymbolicNumber& number : plan.following.numbers) {
       if (!number.path.starts_with(shape) || number.value.terms.size() != 1) continue;
       const Polynomial::Term& term = number.value.terms[0];
       const auto dim = static_cast<size_t>(std::strtoul(number.path.c_str() + shape.size(), nullptr, 10));
@@ -137,7 +137,7 @@ std::map<std::string, int64_t> Model::sizes_for(std::span<const std::vector<int6
       fail(ErrorCode::bad_shape, kWhere, "expected '", input.name, "' with ", input.shape.size(),
            " dimensions, got ", shape_text(shape));
     }
-    const FreeDimension& free = free_[place.free];
+    const DynamicDimension& free = free_[place.free];
     const int64_t size = shape[place.dim];
     free.check(size, kWhere);
     const int64_t first = sizes.try_emplace(free.name, size).first->second;
@@ -157,7 +157,7 @@ void Model::expect_continued(const SizedProgram& made) const {
 
 std::shared_ptr<const SizedProgram> Model::make(const std::vector<int64_t>& sizes) const {
   try {
-    const auto at = std::ranges::find(free_, continued_, &FreeDimension::name);
+    const auto at = std::ranges::find(free_, continued_, &DynamicDimension::name);
     const int64_t rows = at == free_.end() ? 0 : sizes[static_cast<size_t>(at - free_.begin())];
     return std::make_shared<const SizedProgram>(VerifiedPlan::check(family_->at(sizes), facts_), preparer_,
                                                 rows);

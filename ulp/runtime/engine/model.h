@@ -13,16 +13,16 @@
 
 #include "ulp/kernels/isa/isa.h"
 #include "ulp/runtime/engine/engine.h"
-#include "ulp/runtime/engine/preparer.h"
+#include "ulp/runtime/engine/prepacker.h"
 #include "ulp/runtime/engine/program.h"
-#include "ulp/runtime/plan/plan_family.h"
+#include "ulp/runtime/plan/plan_specializer.h"
 #include "ulp/runtime/plan/step_view.h"
 
 namespace ulp::runtime {
 
 /// The program for one setting of the free dimensions.
 struct SizedProgram {
-  SizedProgram(const VerifiedPlan& plan, Preparer& preparer, int64_t rows);
+  SizedProgram(const VerifiedPlan& plan, Prepacker& preparer, int64_t rows);
 
   Program program;
   int64_t rows = 0;       ///< that a run adds to what the context keeps
@@ -36,9 +36,9 @@ class Model {
   kernels::Isa isa() const { return isa_; }
   const BatchRange& batch_range() const { return batch_range_; }
   /// Dimensions beside the batch that each context sets.
-  const std::vector<FreeDimension>& free() const { return free_; }
+  const std::vector<DynamicDimension>& free() const { return free_; }
   /// The free dimension along which runs continue each other; its name is empty where none do.
-  const std::string& continued() const { return continued_; }
+  const std::string& decoding_dimension() const { return continued_; }
   /// Its largest size, which all runs together may take; 0 where none continue.
   int64_t longest() const { return longest_; }
   /// As Engine::sizes_for().
@@ -67,17 +67,17 @@ class Model {
   kernels::Isa isa_;
   size_t arena_limit_;
   BatchRange batch_range_;
-  std::vector<FreeDimension> free_;
+  std::vector<DynamicDimension> free_;
   std::string continued_;
   int64_t longest_ = 0;
   std::vector<Place> places_;
   std::vector<TensorInfo> inputs_;  ///< at the largest sizes
   size_t constant_bytes_ = 0;
-  std::shared_ptr<FormTable> measured_;
+  std::shared_ptr<TimingCache> measured_;
   std::unique_ptr<const Plan> plan_;  ///< with free dimensions: what programs are made from
-  std::unique_ptr<const PlanFamily> family_;
+  std::unique_ptr<const PlanSpecializer> family_;
   mutable std::mutex lock_;  ///< of all that follows
-  mutable Preparer preparer_;
+  mutable Prepacker preparer_;
   mutable ConstantFacts facts_;
   mutable std::list<Made> made_;  ///< the last one used first
 };

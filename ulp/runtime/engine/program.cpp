@@ -7,7 +7,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/runtime/engine/arena.h"
-#include "ulp/runtime/engine/preparer.h"
+#include "ulp/runtime/engine/prepacker.h"
 #include "ulp/runtime/ops/conv_block.h"
 #include "ulp/runtime/ops/ids.h"
 
@@ -39,7 +39,7 @@ std::string type_and_shape(const TensorInfo& tensor) {
   return std::string(to_string(tensor.type)) + " " + shape_text(tensor);
 }
 
-Program::Program(const VerifiedPlan& verified, Preparer& preparer) {
+Program::Program(const VerifiedPlan& verified, Prepacker& preparer) {
   const Plan& plan = *verified;
   tensors_ = plan.tensors;
   for (const int32_t t : plan.inputs) inputs_.push_back(tensors_[static_cast<size_t>(t)]);
@@ -74,7 +74,7 @@ Program::Program(const VerifiedPlan& verified, Preparer& preparer) {
   for (const StepRange& block : blocks.ranges) join(block);
 }
 
-Program::Blocks Program::prepare_blocks(const Plan& plan, Preparer& preparer) {
+Program::Blocks Program::prepare_blocks(const Plan& plan, Prepacker& preparer) {
   Blocks blocks;
   blocks.of_step.resize(plan.steps.size());
   for (const StepRange& range : find_conv_blocks(plan)) {

@@ -17,7 +17,7 @@
 
 namespace ulp::runtime {
 
-class Preparer;
+class Prepacker;
 
 /// Memory that one run computes in: room for `capacity` items, then scratch.
 struct Region {
@@ -43,9 +43,9 @@ struct Items {
 
 class Program {
  public:
-  /// Packs the constants of a plan without free dimensions, which is not read afterwards. Throws ulp::Error where they
+  /// PrepackedWeights the constants of a plan without free dimensions, which is not read afterwards. Throws ulp::Error where they
   /// would take more than the preparer's budget.
-  Program(const VerifiedPlan& verified, Preparer& preparer);
+  Program(const VerifiedPlan& verified, Prepacker& preparer);
 
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
   const std::vector<TensorInfo>& outputs() const { return outputs_; }
@@ -109,7 +109,7 @@ class Program {
     std::vector<StepRange> ranges;
     std::vector<std::shared_ptr<const Runner>> of_step;  ///< null for a step that runs by itself
   };
-  static Blocks prepare_blocks(const Plan& plan, Preparer& preparer);
+  static Blocks prepare_blocks(const Plan& plan, Prepacker& preparer);
   /// Gives the work of these steps to the last of them.
   void join(const StepRange& block);
   StepWork work_of(size_t step, int64_t items) const;

@@ -25,7 +25,7 @@ std::vector<int64_t> infer_add(const StepView& view) {
 
 void check_add_output(const StepView& view) {
   for (size_t i = 0; i < view.input_count(); ++i) view.expect_same_kind(i);
-  if (is_curve(view.attributes<ActivationAttributes>().activation))
+  if (is_smooth_activation(view.attributes<ActivationAttributes>().activation))
     view.fail("expected relu or relu6 after a sum");
 }
 

@@ -17,7 +17,7 @@ enum class BlindQueries : uint8_t {
 namespace ulp {
 
 template <>
-struct Words<runtime::BlindQueries> {
+struct EnumNames<runtime::BlindQueries> {
   using enum runtime::BlindQueries;
   static constexpr std::array<Word<runtime::BlindQueries>, 3> list = {
       {{zeros, "zeros"}, {nan, "nan"}, {mean, "mean"}}};

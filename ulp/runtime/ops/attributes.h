@@ -14,7 +14,7 @@ namespace ulp {
 
 /// The words of engine files: the names of the table.
 template <>
-struct Words<Activation> {
+struct EnumNames<Activation> {
 #define ULP_WORD(name, ...) Word<Activation>{Activation::name, #name},
   static constexpr auto list = std::to_array<Word<Activation>>({ULP_ACTIVATIONS(ULP_WORD)});
 #undef ULP_WORD

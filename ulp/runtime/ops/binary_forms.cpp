@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ulp/kernels/isa/cpu.h"
-#include "ulp/runtime/ops/form_timer.h"
+#include "ulp/runtime/ops/autotuner.h"
 
 namespace ulp::runtime {
 namespace {
@@ -18,7 +18,7 @@ using kernels::Conv;
 constexpr double kBinaryMargin = 1.03;  // a timing may be off by as much
 constexpr int64_t kMostBinaryProducts = int64_t{1} << 31;
 
-/// What the layer reads and writes: FormTimer looks at nothing else.
+/// What the layer reads and writes: Autotuner looks at nothing else.
 kernels::ConvConfig buffers_of(const kernels::BinaryConvConfig& config, bool bits) {
   kernels::ConvConfig buffers;
   buffers.shape = config.shape;
@@ -63,7 +63,7 @@ LayerForm make_binary_form(const kernels::BinaryConvConfig& config, const kernel
     const std::shared_ptr<const Conv> bytes = make_binary_as_bytes(config, weights, isa);
     if (bytes == nullptr) return {bits, "bits: sums too large for bytes"};
     const Conv* layers[] = {bits.get(), bytes.get()};
-    FormTimer timer(buffers_of(config, weights.threshold != nullptr),
+    Autotuner timer(buffers_of(config, weights.threshold != nullptr),
                     rules.constant_bytes > static_cast<size_t>(kernels::second_level_cache()));
     const int64_t count = measured_items(config.shape, items);
     if (timer.bytes(layers, count) > rules.measured->most_bytes())

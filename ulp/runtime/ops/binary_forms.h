@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ulp/kernels/binary/binary_conv.h"
-#include "ulp/runtime/ops/layer_forms.h"
+#include "ulp/runtime/ops/kernel_variants.h"
 
 namespace ulp::runtime {
 

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "ulp/kernels/isa/cpu.h"
+#include "ulp/runtime/ops/autotuner.h"
 #include "ulp/runtime/ops/conv_op.h"
 #include "ulp/runtime/ops/conv_runner.h"
-#include "ulp/runtime/ops/form_timer.h"
 
 namespace ulp::runtime {
 namespace {
@@ -71,7 +71,7 @@ int64_t bytes_between(std::span<const BlockLayer> layers) {
   return most;
 }
 
-/// What FormTimer looks at: input of the first layer, residual and output of the last one.
+/// What Autotuner looks at: input of the first layer, residual and output of the last one.
 kernels::ConvConfig buffers_of(std::span<const BlockLayer> layers) {
   const kernels::ConvConfig &first = layers.front().config, &last = layers.back().config;
   kernels::ConvConfig buffers = last;
@@ -93,20 +93,20 @@ std::string key_of(std::span<const BlockLayer> layers, const Conv& block) {
     const kernels::ConvShape& s = layer.config.shape;
     key << ", " << s.in_h << 'x' << s.in_w << 'x' << s.in_channels << " -> " << s.out_h() << 'x' << s.out_w()
         << 'x' << s.out_channels << ' ' << to_string(layer.config.output) << ' '
-        << word_of(layer.config.activation);
+        << enum_name(layer.config.activation);
   }
   if (layers.back().config.residual) key << ", residual " << to_string(layers.back().config.residual_type);
   return std::move(key).str();
 }
 
 /// Times both ways for one image; without a kernel where there is no memory or no time to find out.
-FormFinding time_both(FormTable& table, std::span<const BlockLayer> layers, const Conv& block,
+FormFinding time_both(TimingCache& table, std::span<const BlockLayer> layers, const Conv& block,
                       kernels::Isa isa) {
   if (!table.has_time()) return {};
   try {
     const std::unique_ptr<Conv> apart = kernels::make_layers_apart(layers, isa);
     const Conv* both[] = {apart.get(), &block};
-    FormTimer timer(buffers_of(layers), false);
+    Autotuner timer(buffers_of(layers), false);
     if (timer.bytes(both, 1) > table.most_bytes()) return {};
     const std::vector<double> seconds = timer.seconds(both, 1, kTurns);
     table.spend(timer.spent());
@@ -116,7 +116,7 @@ FormFinding time_both(FormTable& table, std::span<const BlockLayer> layers, cons
   }
 }
 
-FormFinding look_up(FormTable& table, std::span<const BlockLayer> layers, const Conv& block,
+FormFinding look_up(TimingCache& table, std::span<const BlockLayer> layers, const Conv& block,
                     kernels::Isa isa) {
   const std::string key = key_of(layers, block);
   const auto* known = table.find(key);
@@ -185,8 +185,8 @@ std::vector<StepRange> find_conv_blocks(const Plan& plan) {
 
 std::unique_ptr<Runner> prepare_conv_block(std::span<const StepView> views, kernels::Isa isa) {
   const PackRules rules = rules_of(views[0]);
-  if (rules.blocks == LayerBlocks::never || rules.sizes_vary) return nullptr;
-  const bool always = rules.blocks == LayerBlocks::always;
+  if (rules.blocks == DepthFirst::never || rules.sizes_vary) return nullptr;
+  const bool always = rules.blocks == DepthFirst::always;
   // A dense layer computes much for each number: a block saves 4 % of the time of one thread, and with two threads on one
   // image it costs as much.
   if (!always && views[views.size() - 2].attributes<ConvAttributes>().groups == 1) return nullptr;

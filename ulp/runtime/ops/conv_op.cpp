@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "ulp/kernels/conv/conv.h"
-#include "ulp/runtime/ops/coded_linear.h"
 #include "ulp/runtime/ops/conv_runner.h"
 #include "ulp/runtime/ops/kernel_args.h"
+#include "ulp/runtime/ops/quantized_linear.h"
 
 namespace ulp::runtime {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "ulp/kernels/conv/conv_block.h"
 #include "ulp/runtime/ops/attributes.h"
-#include "ulp/runtime/ops/layer_forms.h"
+#include "ulp/runtime/ops/kernel_variants.h"
 #include "ulp/runtime/ops/op.h"
 
 namespace ulp::runtime {

@@ -2,7 +2,7 @@
 #include "ulp/kernels/linear/dynamic_linear.h"
 #include "ulp/runtime/ops/kernel_args.h"
 #include "ulp/runtime/ops/op.h"
-#include "ulp/runtime/ops/packs.h"
+#include "ulp/runtime/ops/prepacked_weights.h"
 
 namespace ulp::runtime {
 namespace {

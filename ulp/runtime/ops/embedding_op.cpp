@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "ulp/kernels/index/gather.h"
-#include "ulp/runtime/ops/coded_matrix.h"
 #include "ulp/runtime/ops/ids.h"
-#include "ulp/runtime/ops/packs.h"
+#include "ulp/runtime/ops/prepacked_weights.h"
+#include "ulp/runtime/ops/quantized_matrix.h"
 #include "ulp/runtime/plan/verify.h"
 
 namespace ulp::runtime {
@@ -109,7 +109,7 @@ class CodedTable {
     return i % 2 == 0 ? pair & 15 : pair >> 4;
   }
 
-  CodedMatrix table_;
+  QuantizedMatrix table_;
   std::vector<uint8_t> codes_;
   std::vector<float> zero_;  ///< one for each scale; 0 beside minima
 };

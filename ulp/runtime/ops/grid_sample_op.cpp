@@ -41,7 +41,7 @@ class GridSampleRunner final : public Runner {
                          static_cast<const float*>(args.inputs[1]), static_cast<float*>(args.output),
                          args.parallel);
   }
-  std::string kernel() const override { return word_of(shape_.mode); }
+  std::string kernel() const override { return enum_name(shape_.mode); }
 
  private:
   TensorInfo x_;

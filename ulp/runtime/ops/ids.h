@@ -20,8 +20,8 @@ inline void report_bad_id(const RunArgs& args, const kernels::FirstBadId& bad, c
                           const void* ids, const kernels::IdRange& range) {
   if (!bad.any()) return;
   args.faults.slot.report({.step = args.faults.step,
-                           .element = args.faults.first_item * item_elements(info) + bad.place(),
-                           .id = id_at(info.type, ids, bad.place()),
+                           .element = args.faults.first_item * item_elements(info) + bad.element(),
+                           .id = id_at(info.type, ids, bad.element()),
                            .low = range.low(),
                            .high = range.size});
 }

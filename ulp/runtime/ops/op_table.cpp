@@ -5,7 +5,7 @@
 namespace ulp {
 
 template <>
-struct Words<runtime::Op> {
+struct EnumNames<runtime::Op> {
 #define ULP_WORD(name, ...) Word<runtime::Op>{runtime::Op::name, #name},
   static constexpr auto list = std::to_array<Word<runtime::Op>>({ULP_OPS(ULP_WORD)});
 #undef ULP_WORD
@@ -34,7 +34,7 @@ std::optional<Op> op_from_word(const std::string& word) {
 }
 
 const char* to_string(Op op) {
-  return word_of(op);
+  return enum_name(op);
 }
 
 Attributes::Attributes() = default;

@@ -23,8 +23,8 @@ std::vector<int64_t> infer_pad(const StepView& view) {
   for (size_t d = 1; d < shape.size(); ++d) {
     const PadDimension one{shape[d], attributes.sides[d - 1].before, attributes.sides[d - 1].after};
     if (!kernels::can_pad(one, attributes.mode)) {
-      view.fail("expected sides that mode ", word_of(attributes.mode), " can give a dimension of ", one.size,
-                ", got ", one.before, " and ", one.after);
+      view.fail("expected sides that mode ", enum_name(attributes.mode), " can give a dimension of ",
+                one.size, ", got ", one.before, " and ", one.after);
     }
     shape[d] += one.before + one.after;
   }

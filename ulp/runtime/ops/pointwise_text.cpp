@@ -7,7 +7,7 @@
 namespace ulp {
 
 template <>
-struct Words<kernels::PointwiseOp> {
+struct EnumNames<kernels::PointwiseOp> {
 #define ULP_WORD(name, ...) Word<kernels::PointwiseOp>{kernels::PointwiseOp::name, #name},
   static constexpr auto list = std::to_array<Word<kernels::PointwiseOp>>({ULP_POINTWISE(ULP_WORD)});
 #undef ULP_WORD
@@ -81,7 +81,7 @@ std::string PointwiseText::text() const {
   std::string text;
   for (const PointwiseFunction& function : functions) {
     if (!text.empty()) text += "; ";
-    text += word_of(function.op);
+    text += enum_name(function.op);
     for (const PointwiseOperand& operand : function.operands) text += ' ' + operand_text(operand);
   }
   return text;

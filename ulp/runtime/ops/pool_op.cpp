@@ -97,8 +97,8 @@ class WindowRunner final : public PoolRunner {
     if (op_ == Op::max_pool) {
       kernels::max_pool(x_.type, shape_, images, args.inputs[0], args.output, isa_, args.parallel);
     } else if (rounding_ == MeanRounding::half_away) {
-      kernels::avg_pool_codes(shape_, include_pad_, images, static_cast<const uint8_t*>(args.inputs[0]),
-                              static_cast<uint8_t*>(args.output), x_.zero_point, isa_, args.parallel);
+      kernels::avg_pool_u8(shape_, include_pad_, images, static_cast<const uint8_t*>(args.inputs[0]),
+                           static_cast<uint8_t*>(args.output), x_.zero_point, isa_, args.parallel);
     } else {
       kernels::avg_pool(x_.type, shape_, include_pad_, images, args.inputs[0], args.output, affine_of(x_),
                         affine_of(y_), isa_, args.parallel);

@@ -14,7 +14,7 @@ enum class MeanRounding : uint8_t {
 }  // namespace ulp::runtime
 
 template <>
-struct ulp::Words<ulp::runtime::MeanRounding> {
+struct ulp::EnumNames<ulp::runtime::MeanRounding> {
   static constexpr std::array<Word<runtime::MeanRounding>, 2> list = {
       {{runtime::MeanRounding::half_even, "half_even"}, {runtime::MeanRounding::half_away, "half_away"}}};
 };

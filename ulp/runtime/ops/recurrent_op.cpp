@@ -7,7 +7,7 @@
 #include "ulp/kernels/sequence/recurrent.h"
 #include "ulp/runtime/ops/kernel_args.h"
 #include "ulp/runtime/ops/op.h"
-#include "ulp/runtime/ops/packs.h"
+#include "ulp/runtime/ops/prepacked_weights.h"
 
 namespace ulp::runtime {
 namespace {

@@ -73,7 +73,7 @@ class ScatterRunner final : public Runner {
                 args.parallel, bad, integers_ ? &inexact : nullptr);
     report_bad_id(args, bad, ids_, args.inputs[1], range_);
     if (inexact.any())
-      report_inexact(args, x_, inexact.place(), static_cast<const float*>(args.output)[inexact.place()]);
+      report_inexact(args, x_, inexact.element(), static_cast<const float*>(args.output)[inexact.element()]);
   }
   std::string kernel() const override { return "scatter"; }
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-#include "ulp/base/words.h"
+#include "ulp/base/enum_names.h"
 
 namespace ulp::runtime {
 
@@ -21,7 +21,7 @@ enum class SparseWeights : uint8_t {
 
 namespace ulp {
 template <>
-struct Words<runtime::SparseWeights> {
+struct EnumNames<runtime::SparseWeights> {
   static constexpr auto list =
       std::to_array<Word<runtime::SparseWeights>>({{runtime::SparseWeights::measure, "measure"},
                                                    {runtime::SparseWeights::never, "never"},

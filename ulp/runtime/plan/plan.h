@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "ulp/base/activation.h"
+#include "ulp/base/dynamic_dimension.h"
 #include "ulp/base/export.h"
-#include "ulp/base/free_dimension.h"
 #include "ulp/base/polynomial.h"
 #include "ulp/formats/data_type.h"
 #include "ulp/runtime/ops/list.h"
@@ -107,7 +107,7 @@ struct Constant {
 };
 
 /// A number of the plan that follows the free dimensions.
-struct FollowingNumber {
+struct SymbolicNumber {
   /// Where it stands in the plan as JSON (RFC 6901): "/tensors/3/shape/1", "/steps/7/window/kernel_w".
   std::string path;
   Polynomial value;  ///< of the free dimensions in their order
@@ -116,9 +116,9 @@ struct FollowingNumber {
 };
 
 /// What a plan holds of its free dimensions. Its own numbers are those at the largest sizes.
-struct Following {
-  std::vector<FreeDimension> free;
-  std::vector<FollowingNumber> numbers;
+struct SymbolicNumbers {
+  std::vector<DynamicDimension> free;
+  std::vector<SymbolicNumber> numbers;
   /// Constants of which the first elements along each dimension are used: by name how many, as many polynomials as the
   /// constant has dimensions. A constant that is not here is used whole.
   std::map<std::string, std::vector<Polynomial>> corners;
@@ -162,7 +162,7 @@ struct ULP_API Plan {
   std::vector<int32_t> inputs, outputs;
   std::map<std::string, std::string> metadata;  ///< free text: source model, recipe, versions
   BatchRange batch_range = {};                  ///< batch sizes that the model computes
-  Following following = {};                     ///< of a plan with free dimensions
+  SymbolicNumbers following = {};               ///< of a plan with free dimensions
   /// The free dimension along which the runs of a context continue each other (its size is how many rows a run adds), as a
   /// text that is written token by token; empty: each run stands alone.
   std::string continued{};

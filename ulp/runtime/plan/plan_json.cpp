@@ -222,13 +222,13 @@ BatchRange batch_range_from_json(const Json& json) {
   return range;
 }
 
-Json following_to_json(const Following& following) {
+Json following_to_json(const SymbolicNumbers& following) {
   Json json = {{"free", Json::array()}, {"following", Json::array()}, {"corners", Json::object()}};
-  for (const FreeDimension& free : following.free) {
+  for (const DynamicDimension& free : following.free) {
     json["free"].push_back(
         {{"name", free.name}, {"min", free.min}, {"max", free.max}, {"multiple", free.multiple}});
   }
-  for (const FollowingNumber& number : following.numbers) {
+  for (const SymbolicNumber& number : following.numbers) {
     json["following"].push_back({{"path", number.path}, {"value", polynomial_to_json(number.value)}});
     if (number.word >= 0) json["following"].back()["word"] = number.word;
   }
@@ -239,9 +239,9 @@ Json following_to_json(const Following& following) {
   return json;
 }
 
-Following following_from_json(const Json& json) {
+SymbolicNumbers following_from_json(const Json& json) {
   const PlanReader plan(json, "the plan");
-  Following following;
+  SymbolicNumbers following;
   if (plan.optional("free") == nullptr) {
     for (const char* field : {"following", "corners"}) {
       if (plan.optional(field) != nullptr) problem("the plan has '", field, "' and no free dimensions");

@@ -27,7 +27,8 @@ std::string shape_text(const TensorInfo& tensor) {
   return text;
 }
 
-StepView::StepView(const Plan& plan, const Step& step, size_t index, ConstantFacts* facts, Packs* packs)
+StepView::StepView(const Plan& plan, const Step& step, size_t index, ConstantFacts* facts,
+                   PrepackedWeights* packs)
     : plan_(plan), step_(step), index_(index), facts_(facts), packs_(packs) {
   if (step.op == Op::regroup) return;
   std::vector<int32_t> tensors = step.inputs;
@@ -129,7 +130,7 @@ void StepView::expect_same_kind(size_t i) const {
 }
 
 void StepView::expect_curve_on_f32(Activation activation) const {
-  if (is_curve(activation) && output().type != DataType::f32) {
+  if (is_smooth_activation(activation) && output().type != DataType::f32) {
     fail("expected an f32 output for ", to_string(activation), ", got ", to_string(output().type));
   }
 }

@@ -12,7 +12,7 @@
 
 namespace ulp::runtime {
 
-class Packs;  // ops/packs.h
+class PrepackedWeights;  // ops/packs.h
 
 /// What is wrong with a plan; verify() and load() turn it into the error their callers expect.
 struct ULP_API PlanProblem {
@@ -52,7 +52,7 @@ class StepView {
   /// With `facts`, each constant is looked through once for all views that are given the same ones; with `packs`, packed
   /// once.
   StepView(const Plan& plan, const Step& step, size_t index, ConstantFacts* facts = nullptr,
-           Packs* packs = nullptr);
+           PrepackedWeights* packs = nullptr);
 
   const Step& step() const { return step_; }
   size_t input_count() const { return step_.inputs.size(); }
@@ -71,7 +71,7 @@ class StepView {
   }
   /// Null for a view that shares none.
   ConstantFacts* facts() const { return facts_; }
-  Packs* packs() const { return packs_; }
+  PrepackedWeights* packs() const { return packs_; }
   /// Null when the step has no constant of that role.
   const Constant* constant(const char* role) const;
 
@@ -128,7 +128,7 @@ class StepView {
   const Step& step_;
   size_t index_;
   ConstantFacts* facts_;
-  Packs* packs_;
+  PrepackedWeights* packs_;
   int64_t times_ = 1;
   std::vector<TensorInfo> rows_;  ///< inputs and output as the step sees them, where that is not as they are
 };

@@ -8,7 +8,7 @@
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
 #include "ulp/runtime/ops/op.h"
-#include "ulp/runtime/plan/plan_family.h"
+#include "ulp/runtime/plan/plan_specializer.h"
 #include "ulp/runtime/plan/verified_plan.h"
 
 namespace ulp::runtime {

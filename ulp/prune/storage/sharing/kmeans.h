@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "ulp/base/enum_names.h"
 #include "ulp/base/export.h"
 #include "ulp/base/fields.h"
-#include "ulp/base/words.h"
 
 namespace ulp::prune {
 
@@ -21,7 +21,7 @@ enum class CentroidInit : uint8_t {
 }  // namespace ulp::prune
 
 template <>
-struct ulp::Words<ulp::prune::CentroidInit> {
+struct ulp::EnumNames<ulp::prune::CentroidInit> {
   static constexpr std::array<Word<prune::CentroidInit>, 3> list = {
       {{prune::CentroidInit::linear, "linear", "evenly between the smallest and the largest weight"},
        {prune::CentroidInit::density, "density", "at evenly spaced quantiles"},
