@@ -143,6 +143,30 @@ TEST(Canonicalize, LinearFromMatmulAndBias) {
   }
 }
 
+/// weight.matmul(rows.t()), as logits of a language model are written that keeps words in columns.
+TEST(Canonicalize, LinearFromAWeightTimesTransposedRows) {
+  struct Columns : nn::Module {
+    at::Tensor w = register_parameter("w", torch::randn({5, 6}));
+    nn::Linear plain = register_module("plain", nn::Linear(6, 6));
+    at::Tensor forward(const at::Tensor& x) {
+      const at::Tensor rows = x.reshape({-1, 6});
+      return torch::mm(w, rows.t()) + torch::sigmoid(w).matmul(rows.transpose(0, 1)) +
+             rows.matmul(rows.t()).sum();
+    }
+  } net;
+  auto captured = check(net, {torch::randn({3, 4, 6})});
+  const at::Tensor x = torch::randn({2, 4, 6}), want = captured->forward(x);
+  canonicalize(captured->graph());
+  captured->recompile();
+  EXPECT_EQ(count(captured->graph(), "aten::linear"), 3) << captured->graph();
+  for (const auto& node : captured->graph().nodes()) {
+    if (node->is("aten::linear")) EXPECT_TRUE(node->args[0].value->producer->is("aten::reshape"));
+  }
+  const double bound = 2 * 7 * std::numeric_limits<float>::epsilon() *
+                       (6 * 8 * x.abs().max().item<double>() + want.abs().max().item<double>());
+  EXPECT_LE((captured->forward(x) - want).abs().max().item<double>(), bound);
+}
+
 TEST(Canonicalize, AttentionFromSoftmax) {
   nn::TransformerEncoderLayer layer(
       nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(16).dropout(0.1));

@@ -232,6 +232,29 @@ TEST(BatchRows, NearestCodes) {
   expect_rows(*captured_along(model, images(2), 0), images, 1e-5);
 }
 
+/// A stored weight times rows of batch x time: words stay in columns, or become rows of the result.
+TEST(BatchRows, WeightsTimesTransposedRows) {
+  torch::manual_seed(11);
+  Rows model;
+  const at::Tensor w = model.register_parameter("w", torch::randn({9, kFeatures}));
+  const at::Tensor b = model.register_parameter("b", torch::randn({9, 1}));
+  const std::vector<std::function<at::Tensor(const at::Tensor&)>> bodies = {
+      [&](const at::Tensor& rows) { return w.matmul(rows.t()); },
+      [&](const at::Tensor& rows) { return (torch::mm(w, rows.transpose(0, 1)) + b).t(); },
+      [&](const at::Tensor& rows) { return torch::softmax(torch::tanh(w).matmul(rows.t()), 0); },
+      [&](const at::Tensor& rows) { return torch::addmm(b, w, rows.t(), 0.5, 2); },
+      [&](const at::Tensor& rows) {
+        return torch::einsum("wf,rf->wr", {w, rows});
+      }};
+  const auto texts = [](int64_t n) { return torch::randn({n, kSteps, kFeatures}); };
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    SCOPED_TRACE(i);
+    model.body = [&](const at::Tensor& x) { return bodies[i](x.reshape({-1, kFeatures})); };
+    const auto graph = captured_along(model, texts(2), 0);
+    expect_rows(*graph, texts, 1e-5);
+  }
+}
+
 TEST(BatchRows, ProductsOverTimeBatchAndFeatures) {
   torch::manual_seed(8);
   Rows model;

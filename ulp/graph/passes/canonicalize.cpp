@@ -78,6 +78,7 @@ PassReport canonicalize(Graph& graph) {
     const char* form = inner                                           ? inner
                        : python                                        ? python
                        : from_addmm(graph, *node, transposed, report)  ? "aten::linear"
+                       : from_left_weight(graph, *node)                ? "aten::linear"
                        : from_matmul(graph, *node, transposed, report) ? "aten::linear"
                        : from_convolution(graph, *node, report)        ? "a plain convolution"
                        : from_padding_word(graph, *node, report)       ? "padding in numbers"

@@ -1,5 +1,7 @@
 #include "ulp/graph/passes/linear_forms.h"
 
+#include <utility>
+
 #include "ulp/graph/passes/pattern.h"
 
 namespace ulp::graph {
@@ -33,6 +35,22 @@ Value* transposed(Graph&, const Argument& arg, Node*) {
   Node* swap = producer(arg, "aten::transpose");
   if (!swap || rank(arg) != 2 || !integer(swap->args[1]) || !integer(swap->args[2])) return nullptr;
   return (*integer(swap->args[1]) - *integer(swap->args[2])) % 2 != 0 ? swap->args[0].value : nullptr;
+}
+
+bool from_left_weight(Graph& graph, Node& node) {
+  if (!node.is("aten::matmul") && !node.is("aten::mm")) return false;
+  if (rank(node.args[0]) != 2 || rank(node.args[1]) != 2) return false;
+  Value* weight = node.args[0].value;
+  Value* rows = transposed(graph, node.args[1], &node);
+  if (!rows || !from_attributes(*weight->producer) || from_attributes(*rows->producer)) return false;
+  Node* linear = graph.call("aten::linear", {rows, weight}, &node);
+  linear->scope = node.scope;
+  if (node.output()->meta) {
+    linear->output()->meta = node.output()->meta;
+    std::swap(linear->output()->meta->sizes[0], linear->output()->meta->sizes[1]);
+  }
+  graph.retarget(&node, "aten::t", {linear->output()});
+  return true;
 }
 
 bool from_addmm(Graph& graph, Node& node, WeightOf weight_of, PassReport& report) {
