@@ -7,6 +7,7 @@
 #include <ostream>
 #include <set>
 
+#include "ulp/prune/structured/copies.h"
 #include "ulp/prune/structured/tracker.h"
 
 namespace ulp::prune {
@@ -213,6 +214,11 @@ Groups groups(const graph::Graph& graph, const GroupOptions& options) {
   }
   const Readers readers = readers_of(graph);
   for (Group& group : result.groups) group.pattern = pattern_of(group, readers);
+  for (const auto& [root, why] : not_copied(graph, tracker)) {
+    const auto at = group_of.find(root);
+    if (at != group_of.end() && result.groups[at->second].not_copied.empty())
+      result.groups[at->second].not_copied = why;
+  }
   for (const auto& [position, sentence] : tracker.axes().notes()) {
     const auto at = group_of.find(tracker.axes().find(position));
     if (at == group_of.end()) continue;

@@ -21,6 +21,9 @@ void check(const Groups& groups, const std::vector<std::vector<int64_t>>& units)
          units.size());
   for (size_t g = 0; g < units.size(); ++g) {
     const Group& group = groups.groups[g];
+    if (!units[g].empty() && !group.not_copied.empty())
+      fail(kInsertUnitsWhere, "expected units that can be copied, got those of '", group.name(),
+           "': ", group.not_copied);
     if (!units[g].empty() && !can_insert(group))
       fail(kInsertUnitsWhere, "expected units of one index in each tensor, got those of '", group.name(),
            "', which have more");
@@ -64,6 +67,7 @@ struct Replaced {
 }  // namespace
 
 bool can_insert(const Group& group) {
+  if (!group.not_copied.empty()) return false;
   return std::ranges::all_of(group.members, [](const Member& member) {
     return std::ranges::all_of(member.indices, [](const auto& unit) { return unit.size() == 1; });
   });

@@ -12,7 +12,8 @@
 namespace ulp::prune {
 
 /// Whether copies of the group's units can be inserted: each has one index in each tensor, so no heads of attention, units of recurrent
-/// layers, shuffles and channels that are flattened with their places.
+/// layers, shuffles and channels that are flattened with their places; and Group::not_copied is empty: products with weights whose columns
+/// can be zeros are all that adds up over them.
 ULP_API bool can_insert(const Group& group);
 
 /// A copy of the module with more channels and neurons. `units`: for each group the units that get a copy behind them, each

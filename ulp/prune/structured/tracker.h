@@ -55,6 +55,13 @@ class Survivors {
   std::vector<uint8_t> copies_;  ///< by class
 };
 
+/// An op adds up over an axis, and multiplies it with these first.
+struct Sum {
+  Axis axis;
+  std::vector<const graph::Value*> factors;
+  std::string reason;  ///< "aten::sum 'sum' sums over them"
+};
+
 /// Brings the literals of a node of the cut graph in line with what is left.
 using Rewrite = std::function<void(graph::Graph&, graph::Node&, const Survivors&)>;
 
@@ -72,6 +79,7 @@ class Tracker {
   const std::map<std::string, Layout>& attributes() const { return attributes_; }
   /// By the node's place in the graph.
   const std::vector<std::pair<size_t, Rewrite>>& rewrites() const { return rewrites_; }
+  const std::vector<Sum>& sums() const { return sums_; }
   /// What a rule said that an attribute's position is; null where none did.
   const Role* role(Position position) const;
 
@@ -89,6 +97,7 @@ class Tracker {
   std::map<const void*, std::string> first_name_;  ///< of a tensor that several names have
   std::unordered_map<Position, Role> roles_;
   std::vector<std::pair<size_t, Rewrite>> rewrites_;
+  std::vector<Sum> sums_;
 };
 
 }  // namespace ulp::prune

@@ -88,6 +88,14 @@ void Visit::contract(const Layout& a, size_t a_dim, const Layout& b, size_t b_di
   if (!a.zero[a_dim] && !b.zero[b_dim]) inexact(a.dims[a_dim], "it sums over them");
 }
 
+void Visit::sum(const Axis& axis, std::initializer_list<const Argument*> factors) {
+  Sum made{axis, {}, node.target() + " '" + node.name() + "' sums over them"};
+  for (const Argument* factor : factors) {
+    if (factor->is_value()) made.factors.push_back(factor->value);
+  }
+  tracker_.sums_.push_back(std::move(made));
+}
+
 void Visit::mark(const Axis& axis, Role role) {
   for (const Position position : axis) tracker_.roles_.emplace(position, role);
 }

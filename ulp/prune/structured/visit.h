@@ -1,6 +1,7 @@
 // What a rule sees of the node it is run on, and what it can say. Internal to the room.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -55,6 +56,8 @@ class Visit {
   void unite(const Axis& a, const Axis& b);
   /// The sum over products of two axes, of which zeros must be on one side.
   void contract(const Layout& a, size_t a_dim, const Layout& b, size_t b_dim);
+  /// The op adds up over an axis, times these arguments.
+  void sum(const Axis& axis, std::initializer_list<const graph::Argument*> factors = {});
   void mark(const Axis& axis, Role role);
   void rewrite(Rewrite rewrite) { tracker_.rewrites_.emplace_back(place_, std::move(rewrite)); }
 

@@ -46,6 +46,7 @@ void convolve(Visit& visit, bool transposed) {
   result.dims[0] = x.dims[0];
   if (groups == 1) {
     visit.contract(x, 1, weight, in);
+    visit.sum(weight.dims[in], {&visit.node.arg("weight")});
     result.dims[1] = weight.dims[out];
   } else {
     grouped_channels(visit, x.dims[1], result.dims[1], weight, groups, transposed);
@@ -83,6 +84,7 @@ void linear(Visit& visit) {
   if (weight.rank() != 2 || x.rank() < 1) visit.refuse("its weight is no matrix");
   mark_weight(visit, visit.node.arg("weight"), weight.dims[0], weight.dims[1]);
   visit.contract(x, x.dim(-1), weight, 1);
+  visit.sum(weight.dims[1], {&visit.node.arg("input"), &visit.node.arg("weight")});
   Layout result = x;
   result.dims.back() = weight.dims[0];
   result.zero.assign(result.dims.size(), false);
@@ -104,6 +106,7 @@ Layout product(Visit& visit, const Argument& left, const Argument& right) {
   if (a.rank() < 1 || b.rank() < 1) visit.refuse("an operand has no dimensions");
   const size_t a_sum = a.dim(-1), b_sum = b.rank() == 1 ? 0 : b.dim(-2);
   visit.contract(a, a_sum, b, b_sum);
+  visit.sum(a.dims[a_sum], {&left, &right});
   if (b.rank() > 1) mark_weight(visit, right, b.dims[b.dim(-1)], b.dims[b_sum]);
   if (b.rank() == 1) mark_weight(visit, right, {}, b.dims[b_sum]);
   mark_weight(visit, left, a.rank() > 1 ? a.dims[a.dim(-2)] : Axis{}, a.dims[a_sum]);

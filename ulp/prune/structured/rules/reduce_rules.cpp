@@ -42,6 +42,7 @@ void reduce(Visit& visit) {
       continue;
     }
     if (keep) result.add(visit.fixed(1), false);
+    visit.sum(x.dims[d], {visit.node.args.data()});
     if (over == Over::order) {
       visit.fix(x.dims[d]);
     } else if (over == Over::mean) {

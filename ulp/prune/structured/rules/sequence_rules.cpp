@@ -37,6 +37,7 @@ void attention(Visit& visit) {
   }
   for (const Layout* operand : {&q, &k, &v}) visit.fix(operand->dims[length], "they are places of a text");
   visit.contract(q, size, k, size);
+  visit.sum(q.dims[size]);
   result.dims[size] = v.dims[size];
   result.zero[size] = v.zero[size];
   result.zero[length] = false;
@@ -70,9 +71,11 @@ void join_cell(Visit& visit, std::span<const Argument> weights, const Axis& inpu
   const Axis& columns = visit.in(weights[0]).dims.at(1);
   visit.mark(columns, Role::column);
   visit.unite(columns, input);
+  visit.sum(columns, {&weights[0]});
   const Axis& recurrent = visit.in(weights[1]).dims.at(1);
   visit.mark(recurrent, Role::column);
   visit.unite(recurrent, units);
+  visit.sum(recurrent, {&weights[1]});
 }
 
 bool flag(const Visit& visit, std::string_view name) {
