@@ -298,6 +298,26 @@ FrontendCall draw_index_copy(Draw& dice) {
             [=](const T& v) { return Results{v.index_copy(dim, index, v.index_select(dim, index) * 2)}; });
 }
 
+/// Places that forward computes: x[x > 0] = 0.5 and its likes.
+FrontendCall draw_index_put_mask(Draw& dice) {
+  const T x = numbers(dice, {dice.between(1, 3), dice.between(1, 5), dice.between(1, 5)});
+  const int64_t kind = dice.between(0, 3);
+  const bool adds = dice.coin();
+  return on(x, words_of("index_put(mask ", kind, adds ? ", accumulate)" : ")"), [=](const T& v) {
+    using Places = torch::List<std::optional<T>>;
+    const T row = torch::linspace(-1, 2, v.size(2)).view({1, 1, -1});
+    const auto put = [&](const Places& places, const T& values) {
+      return at::index_put(v, places, values, adds);
+    };
+    T made;
+    if (kind == 0) made = put({v > 0}, torch::full({}, 0.5));
+    if (kind == 1) made = put({v.sum(-1) > 0}, row.view({-1}));
+    if (kind == 2) made = put({v.sum({1, 2}) > 0}, row);
+    if (kind == 3) made = put({{}, row.expand({1, v.size(1), -1})[0] > 0}, v.select(2, 0).slice(1, 0, 1));
+    return Results{made};
+  });
+}
+
 FrontendCall draw_index_put(Draw& dice) {
   const T x = numbers(dice, {dice.between(1, 3), dice.between(1, 5), dice.between(1, 5)});
   const T rows = some_places(dice, x.size(1), true), columns = dice.coin() ? T() : rows % x.size(2);
@@ -441,6 +461,7 @@ std::span<const FrontendOp> frontend_moves() {
                                         {"Tensor::unfold", draw_unfold},
                                         {"tril, triu of values", draw_triangle},
                                         {"index_fill", draw_index_fill},
+                                        {"index_put mask", draw_index_put_mask},
                                         {"index_add", draw_index_add},
                                         {"index_copy", draw_index_copy},
                                         {"index_put", draw_index_put},

@@ -163,9 +163,42 @@ void give_between(Formula& f, V x, V part, int64_t dim, int64_t start) {
   f.result(f.cat(parts, dim));
 }
 
+/// x[mask] = values, or += values, of a mask that may be computed; null where the values are one for each place that is true, of which
+/// there may be any number.
+V put_where(Formula& f, V x, V values) {
+  const Argument& list = f.node().arg("indices");
+  if (list.kind != Argument::Kind::list || list.items.empty() || !list.items.back().is_value())
+    return nullptr;
+  const auto first = std::ssize(list.items) - 1;
+  if (std::any_of(list.items.begin(), list.items.end() - 1,
+                  [](const Argument& one) { return one.is_value(); }))
+    return nullptr;
+  const Value* given = list.items.back().value;
+  const bool truth = given->meta && (given->meta->dtype == at::kBool || given->meta->dtype == at::kByte);
+  if (!truth || given->meta->sizes.empty()) return nullptr;
+  const int64_t rank = std::ssize(given->meta->sizes);
+  const int64_t behind = std::ssize(x->meta->sizes) - first - rank;
+  // Values are [dimensions before the mask, places, dimensions behind it], as many of the last as they have.
+  Formula::Sizes sizes = values->meta->sizes;
+  if (const int64_t places = std::ssize(sizes) - 1 - behind; places >= 0) {
+    if (sizes[static_cast<size_t>(places)] != fixed(1)) return nullptr;
+    const auto at = sizes.erase(sizes.begin() + places);
+    sizes.insert(at, static_cast<size_t>(rank), fixed(1));
+    values = f.view(values, sizes);
+  }
+  sizes = given->meta->sizes;
+  sizes.insert(sizes.end(), static_cast<size_t>(behind), fixed(1));
+  V mask = list.items.back().value;
+  if (given->meta->dtype == at::kByte) mask = f.compare("aten::ne", mask, 0.0);
+  if (behind > 0) mask = f.view(mask, sizes);
+  values = f.to(values, f.type());
+  return f.where(mask, f.flag("accumulate") ? f.add(x, values) : values, x);
+}
+
 /// x with values at places of its dimensions.
 void index_put(Formula& f) {
   V x = f.operand("self"), values = f.operand("values");
+  if (V made = put_where(f, x, values)) return f.result(made);
   if (f.flag("accumulate")) throw CannotWrite{"expected places that are written, not added to"};
   const StoredIndices indices = stored_indices(f);
   const at::Tensor ids = joined_places(indices, x);
