@@ -71,6 +71,55 @@ TEST(CutEdges, ConvolutionsWithComputedWeightsThatAreNeverZero) {
                     x);
 }
 
+/// Cut, as expect_honest_cut has it, and something is.
+void expect_cut(const Captured& module, const Tensor& x) {
+  EXPECT_FALSE(prune::groups(module->graph()).groups.empty()) << words(prune::groups(module->graph()));
+  expect_honest_cut(module, x);
+}
+
+TEST(CutEdges, NumbersOverTensors) {
+  const std::vector<std::pair<std::string, std::vector<int64_t>>> layers = {{"w", {8, 6}}, {"w2", {5, 8}}};
+  const Tensor x = torch::randn({3, 6});
+  const auto through = [&](std::function<Tensor(const Tensor&)> between) {
+    expect_cut(captured(layers, x,
+                        [=](const Written& n, const Tensor& in) {
+                          return torch::linear(between(torch::linear(in, n["w"])), n["w2"]);
+                        }),
+               x);
+  };
+  through([](const Tensor& h) { return 1.0 / (1 + h.exp()); });
+  through([](const Tensor& h) { return 2 / (h.abs() + 0.5) - h; });
+  through([](const Tensor& h) { return torch::fill(h, 0.25) * h; });
+}
+
+/// Tokens in an order that is drawn, as a masked autoencoder has them.
+TEST(CutEdges, TokensByNumber) {
+  const std::vector<std::pair<std::string, std::vector<int64_t>>> layers = {{"w", {8, 6}}, {"w2", {5, 8}}};
+  const Tensor x = torch::randn({3, 4, 6});
+  expect_cut(captured(layers, x,
+                      [](const Written& n, const Tensor& in) {
+                        const Tensor h = torch::relu(torch::linear(in, n["w"]));
+                        const Tensor ids = in.sum(2).argsort(int64_t{1}).slice(1, 0, 2).unsqueeze(2);
+                        const Tensor kept = h.gather(1, ids.repeat({1, 1, h.size(2)}));
+                        const Tensor seen = h.gather(1, ids.expand({-1, -1, h.size(2)}));
+                        return torch::linear(kept + seen * 2, n["w2"]);
+                      }),
+             x);
+  expect_honest_cut(captured(layers, x,  // along the channels
+                             [](const Written& n, const Tensor& in) {
+                               const Tensor h = torch::relu(torch::linear(in, n["w"]));
+                               return torch::linear(h.gather(2, h.argsort(int64_t{2})), n["w2"]);
+                             }),
+                    x);
+  expect_honest_cut(captured(layers, x,  // a part of the channels
+                             [](const Written& n, const Tensor& in) {
+                               const Tensor h = torch::relu(torch::linear(in, n["w"]));
+                               return h.gather(1, h.argsort(int64_t{1}).slice(2, 0, 3)) +
+                                      torch::linear(h, n["w2"]).sum(2, true);
+                             }),
+                    x);
+}
+
 /// Two layers of 9 units whose second weight lives in the memory of the first.
 Captured two_layers_of_one_memory(bool transposed) {
   torch::manual_seed(1);

@@ -111,6 +111,13 @@ void same_as_first(Visit& visit) {
   visit.out(std::move(result));
 }
 
+/// One number everywhere, as the C++ frontend writes 1 / x.
+void filled(Visit& visit) {
+  Layout result = visit.in("self");
+  result.zero.assign(result.dims.size(), graph::number(visit.node.arg("value")) == 0.0);
+  visit.out(std::move(result));
+}
+
 /// One slope, or one a channel.
 void prelu(Visit& visit) {
   Layout result = visit.in("self");
@@ -228,6 +235,7 @@ constexpr Rule kElementwiseRules[] = {
     {"aten::clamp_max", clamp},
     {"aten::hardtanh", clamp},
     {"aten::masked_fill", masked_fill},
+    {"aten::fill", filled},
     {"aten::where", kNever},
     {"aten::eq", kNever},
     {"aten::ne", kNever},

@@ -150,6 +150,23 @@ void index_select(Visit& visit) {
   visit.out(std::move(result));
 }
 
+/// Along one dimension elements are found by number; along the others an index belongs to each element.
+void gather(Visit& visit) {
+  const Layout x = visit.in("self"), ids = visit.in("index");
+  const size_t dim = visit.dim("dim", x);
+  if (x.rank() != ids.rank()) visit.refuse("its index has other dimensions");
+  Layout result = ids;
+  visit.fix(x.dims[dim], "they are found by number");
+  visit.fix(ids.dims[dim], "they are found by number");
+  for (size_t d = 0; d < x.dims.size(); ++d) {
+    if (d == dim) continue;
+    visit.unite(x.dims[d], ids.dims[d]);  // refuses a part
+    result.zero[d] = x.zero[d];
+  }
+  result.zero[dim] = false;
+  visit.out(std::move(result));
+}
+
 /// The same number everywhere, or one drawn for each place: as many as there are.
 void fill(Visit& visit) {
   Layout result;
@@ -182,6 +199,7 @@ constexpr Rule kMoveRules[] = {{"aten::permute", permute},
                                {"aten::repeat_interleave", repeat_interleave},
                                {"aten::index", index},
                                {"aten::index_select", index_select},
+                               {"aten::gather", gather},
                                {"aten::zeros", fill},
                                {"aten::ones", fill},
                                {"aten::full", fill},
