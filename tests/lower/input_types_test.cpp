@@ -446,6 +446,48 @@ TEST(InputTypes, SumsAndAveragesInBytesAreLeftToLibTorch) {
   }
 }
 
+/// Ids with offsets of their tables, masks of ones and zeros that are counted, ids and places in order.
+TEST(InputTypes, IntegersAreCountedAndOrdered) {
+  torch::manual_seed(8);
+  using List = std::vector<at::Tensor>;
+  const at::Tensor offsets = torch::tensor({0, 100, 200, 1000, 7, 9});
+  const std::vector<std::function<at::Tensor(const List&)>> bodies = {
+      [=](const List& x) { return x[0] + offsets; },
+      [=](const List& x) { return (offsets + x[0]) * x[1]; },
+      [](const List& x) { return x[0].cumsum(-1) * x[1]; },
+      [](const List& x) { return x[1].sum(1, true) + x[0].amax(1, true); },
+      [](const List& x) { return x[0].transpose(0, 1).sum(0); },
+      [](const List& x) { return std::get<0>(x[0].sort(1)); },
+      [](const List& x) { return std::get<0>(std::get<1>(x[0].topk(3, 1)).sort(1)); },
+      [](const List& x) { return x[0].argmax(1) + x[0].new_zeros({x[0].size(0)}); },
+      [](const List& x) {
+        return x[0].to(torch::kFloat).new_full({x[0].size(0), 6}, 2.5) * x[0];
+      }};
+  for (const at::ScalarType type : {at::kLong, at::kInt}) {
+    for (size_t i = 0; i < bodies.size(); ++i) {
+      SCOPED_TRACE(i);
+      const auto drawn = [&](int64_t n) {
+        return List{torch::randperm(n * 6).view({n, 6}).to(type), torch::randint(0, 2, {n, 6}, type)};
+      };
+      const auto graph = captured_mixed(bodies[i], drawn(2));
+      runtime::Engine engine(lower(*graph), {.threads = 2});
+      for (const int64_t batch : {1, 3, 9}) {
+        const List x = drawn(batch);
+        const at::Tensor want = graph->forward_all(x)[0], got = run_engine_all(engine, x)[0];
+        EXPECT_TRUE(got.to(want.scalar_type()).equal(want)) << got << want;
+      }
+    }
+  }
+  const auto graph = captured_mixed([](const List& x) { return x[0].cumsum(1) + x[1]; },
+                                    {torch::ones({2, 6}, torch::kLong), torch::ones({2, 6}, torch::kLong)});
+  runtime::Engine engine(lower(*graph), {.threads = 1});
+  const at::Tensor large = torch::full({1, 6}, (1 << 24) + 1, torch::kLong);
+  EXPECT_TRUE(contains(error_of([&] {
+                         run_engine_all(engine, {large, torch::ones_like(large)});
+                       }),
+                       "which f32 holds"));
+}
+
 TEST(InputTypes, BytesThatGoThroughStayBytes) {
   const auto graph = captured_body([](const at::Tensor& x) { return x.flip(1); }, bytes({2, 7}));
   runtime::Engine engine(lower(*graph), {.threads = 1});

@@ -200,6 +200,8 @@ ConstantSum constant_sum(const graph::Graph& graph, const Node& node) {
   if (graph.attribute_tensor(a).defined()) std::swap(a, b);
   const at::Tensor addend = graph.attribute_tensor(b);
   if (!addend.defined() || addend.dim() == 0) return {};
+  // Integers are looked at: f32 does not hold all of them.
+  if (node.output()->meta && at::isIntegralType(node.output()->meta->dtype, false)) return {};
   const std::vector<int64_t> shape = shape_of(node, *a);
   std::vector<int64_t> item(shape.begin() + 1, shape.end());
   if (addend.dim() == static_cast<int64_t>(shape.size())) item.insert(item.begin(), 1);

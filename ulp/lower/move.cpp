@@ -284,18 +284,20 @@ bool lower_by_own_step(Builder& builder, const Group& group) {
 void emit_constant(Builder& builder, const Group& group, const at::Tensor& value, int64_t batch) {
   const Node& node = *group.root;
   Step step = step_of(Op::constant, node);
-  const at::Tensor item = value.select(batch, 0);
+  const bool single = value.dim() == 1;  // an item is one number, which a step has as a row of one
+  const at::Tensor item = single ? value : value.select(batch, 0);
   const bool ids = at::isIntegralType(item.scalar_type(), false);
   const Form form{ids ? runtime::DataType::i64 : runtime::DataType::f32};
   step.inputs = {builder.batch_source()};
   step.constants["value"] = builder.constant(node.output()->name + ".value", make_constant(item, form.type));
-  if (batch == 0) return emit_same(builder, group, std::move(step), form);
+  if (batch == 0 && !single) return emit_same(builder, group, std::move(step), form);
   std::vector<int64_t> shape = item.sizes().vec(), order;
   shape.insert(shape.begin(), runtime::kBatch);
   const int32_t made = builder.emit(std::move(step), node.output()->name + ".rows", form, shape);
   for (int64_t d = 0; d < static_cast<int64_t>(shape.size()); ++d)
     order.push_back(d == batch ? 0 : d < batch ? d + 1 : d);
   const StridedView rows = whole_view(made, builder.plan().tensors[static_cast<size_t>(made)]);
+  if (single) return builder.bind_view(node.output(), reshaped(rows, node.output()->meta->sizes).value());
   builder.bind_view(node.output(), permuted(rows, order));
 }
 
@@ -417,7 +419,6 @@ void lower_cut(Builder& builder, const Group& group) {
 void lower_filled(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   const OneItem one = one_item_of(node);
-  if (one.sizes.size() < 2) unsupported(node, "expected two or more dimensions");
   double value = node.is("aten::ones") ? 1 : 0;
   if (node.is("aten::full")) value = number_arg(node, "fill_value").value_or(0);
   emit_constant(builder, group, torch::full(one.sizes, value, at::kFloat), one.batch);
