@@ -183,7 +183,8 @@ void fill(Visit& visit) {
     for (const int64_t count : visit.integers("size"))
       result.add(count == 1 ? visit.fixed(1) : visit.axes().make(count), false);
   }
-  if (visit.node.is("aten::zeros")) result.zero.assign(result.dims.size(), true);
+  if (visit.node.is("aten::zeros") || visit.node.is("aten::new_zeros"))
+    result.zero.assign(result.dims.size(), true);
   rewrite_sizes(visit, "size", result.dims);
   visit.out(std::move(result));
 }
@@ -202,6 +203,10 @@ constexpr Rule kMoveRules[] = {{"aten::permute", permute},
                                {"aten::gather", gather},
                                {"aten::zeros", fill},
                                {"aten::ones", fill},
+                               {"aten::new_zeros", fill},
+                               {"aten::new_ones", fill},
+                               {"aten::new_full", fill},
+                               {"aten::new_empty", fill},
                                {"aten::full", fill},
                                {"aten::empty", fill},
                                {"aten::rand", fill},
