@@ -199,6 +199,31 @@ TEST(ExportPt2, DescribesTheProgramAsPyTorchReadsIt) {
   EXPECT_EQ(Json::parse(tree)[1]["context"], R"(["features","logits"])");
 }
 
+struct WithAux {
+  at::Tensor out, aux, last;
+  ULP_TENSOR_FIELDS(out, aux, last)
+};
+
+/// PyTorch refuses a result whose description has other leaves than the program.
+TEST(ExportPt2, FieldsOfTrainModeAreLeftOut) {
+  struct Net : torch::nn::Module {
+    torch::nn::Linear head = register_module("head", torch::nn::Linear(4, 3));
+    WithAux forward(const at::Tensor& x) {
+      WithAux result{.out = head(x), .aux = {}, .last = x};
+      if (is_training()) result.aux = head(x * 2);
+      return result;
+    }
+  } net;
+  const Module module = ulp::capture(net, {torch::randn({2, 4})});
+  module->eval();
+  const Written file = written(*module);
+  const Json signature = file.program["graph_module"]["module_call_graph"][0]["signature"];
+  const Json tree = Json::parse(signature["out_spec"].get<std::string>())[1];
+  EXPECT_EQ(tree["context"], R"(["out","last"])");
+  EXPECT_EQ(tree["children_spec"].size(), 2U);
+  expect_same(*module, {{torch::randn({3, 4})}});
+}
+
 TEST(ExportPt2, FreeSizesKeepRangesAndMultiples) {
   const Module module = pairs();
   module->eval();

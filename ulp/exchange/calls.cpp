@@ -34,11 +34,6 @@ std::string without_form(const Node& node, const Conversion& conversion) {
        text);
 }
 
-/// Whether there is a tensor in a result; parts that are there in train mode alone are none in eval mode.
-bool has_tensor(const Argument& argument) {
-  return argument.is_value() || std::ranges::any_of(argument.items, has_tensor);
-}
-
 /// Results in order, those that eval mode has. A pair of a word and a value is a named one.
 void convert_results(const Conversion& conversion, const Node& output, const Argument& argument,
                      const std::string& name = "") {
@@ -63,6 +58,10 @@ void convert(const Conversion& conversion, const Node& node) {
 }
 
 }  // namespace
+
+bool has_tensor(const Argument& argument) {
+  return argument.is_value() || std::ranges::any_of(argument.items, has_tensor);
+}
 
 void convert_graph(const graph::Graph& graph, const Conversion& conversion) {
   std::vector<Refused> refusals;

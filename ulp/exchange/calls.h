@@ -49,6 +49,9 @@ struct Conversion {
   std::function<void(const graph::Value&, const std::string&)> result;
 };
 
+/// Whether there is a tensor in a result; parts that are there in train mode alone are none in eval mode.
+bool has_tensor(const graph::Argument& argument);
+
 /// Calls them for each node that runs in eval mode, in order. Throws ulp::Error that names each call that was refused, and
 /// for one without a form the ops with names like its own that have one.
 void convert_graph(const graph::Graph& graph, const Conversion& conversion);

@@ -1,5 +1,6 @@
 #include "ulp/exchange/pt2/result_tree.h"
 
+#include "ulp/exchange/calls.h"
 #include "ulp/exchange/pt2/program.h"
 
 namespace ulp::exchange::pt2 {
@@ -33,6 +34,7 @@ Json tree_of(const Argument& argument) {
   if (!list && argument.kind != Argument::Kind::tuple) return leaf();
   Json children = Json::array(), names = Json::array();
   for (const Argument& item : argument.items) {
+    if (!has_tensor(item)) continue;
     if (is_named(item)) names.push_back(item.items[0].literal.toStringRef());
     children.push_back(tree_of(is_named(item) ? item.items[1] : item));
   }
