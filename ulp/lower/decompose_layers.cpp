@@ -10,7 +10,6 @@
 
 #include "ulp/graph/passes/pattern.h"
 #include "ulp/lower/match.h"
-#include "ulp/lower/ops.h"
 #include "ulp/lower/writer.h"
 
 namespace ulp::lowering {
@@ -242,31 +241,11 @@ void new_filled(Graph& graph, Node& node) {
   graph.retarget(&node, target, std::move(args));
 }
 
-/// Integers of the caller and places, as steps compute them, which look at each: f32 does not hold all.
-void counted_input(Graph& graph, Node& node) {
-  if (node.args.empty() || !node.args[0].is_value()) return;
-  const graph::Value* x = node.args[0].value;
-  if (!x->meta || (x->meta->dtype != at::kLong && x->meta->dtype != at::kInt)) return;
-  const graph::Value* from = x;
-  while (from->producer->kind() == Node::Kind::call && is_move(*from->producer) &&
-         from->producer->args[0].is_value())
-    from = from->producer->args[0].value;
-  const bool places = is_any(*from->producer, {"aten::sort", "aten::argsort", "aten::topk"});
-  if (!places && from->producer->kind() != Node::Kind::input) return;
-  const Argument zero = c10::IValue(int64_t{0});
-  const Argument numbers = called(graph, "aten::add.Scalar", {node.args[0], zero, literal(1)}, node);
-  numbers.value->meta = x->meta;
-  node.args[0] = numbers;
-}
-
 }  // namespace
 
 void spell_out(Graph& graph) {
   for (const auto& node : graph.nodes()) {
     if (is_any(*node, {"aten::new_zeros", "aten::new_ones", "aten::new_full"})) new_filled(graph, *node);
-    if (is_any(*node, {"aten::sum", "aten::amax", "aten::amin", "aten::max", "aten::min", "aten::argmax",
-                       "aten::argmin", "aten::cumsum", "aten::sort", "aten::argsort", "aten::topk"}))
-      counted_input(graph, *node);
     if (node->is("aten::stack")) stack(graph, *node);
     if (node->is("aten::softmax") || node->is("aten::log_softmax")) softmax(graph, *node);
     if (node->is("aten::matmul") || node->is("aten::mm")) matmul(graph, *node);

@@ -8,8 +8,7 @@ namespace ulp::lowering {
 /// stack becomes a cat of operands with a dimension more; softmax and log_softmax over another dimension than
 /// the last one over the last between two movedims; matmul with a constant matrix on the right a linear
 /// layer; addmm one, too, or a sum; rms_norm, cosine_similarity and cdist what their formulas say; cells
-/// of users' loops their gates; new_zeros and its likes what they are without x. Integers of the caller that are counted or ordered
-/// are brought to numbers first.
+/// of users' loops their gates; new_zeros and its likes what they are without x.
 void spell_out(graph::Graph& graph);
 
 }  // namespace ulp::lowering

@@ -73,12 +73,6 @@ void lower_scatter(Builder& builder, const Group& group) {
   emit_same(builder, group, std::move(step), form);
 }
 
-/// Places that a sort gave: whole numbers below a size, which f32 holds.
-bool are_places(const Value& x) {
-  const Node& made = *x.producer;
-  return made.is("aten::argsort") || (x.index == 1 && (made.is("aten::sort") || made.is("aten::topk")));
-}
-
 void lower_sort(Builder& builder, const Group& group) {
   const Node& node = *group.root;
   const Value* x = value_arg(node, "self");
@@ -90,13 +84,10 @@ void lower_sort(Builder& builder, const Group& group) {
   const Value* places = places_only ? node.output() : node.output(1);
   const auto is_read = [&](const Value* value) { return !builder.graph().users(value).empty(); };
   if (first_few && own.kept < 1) unsupported(node, "expected at least one element");
-  const bool order_of_places = are_places(*x) && (places_only || !is_read(node.output()));
-  const Form form = order_of_places ? Form{} : held_form(builder, node, x);
-  if (form.type == DataType::i32 || form.type == DataType::i64) {
-    unsupported(node, "expected numbers, got the integers of '", x->name, "'");
-  }
+  const bool integers = holds_integers(builder, node, x);
+  const Form form = integers ? Form{} : held_form(builder, node, x);
   Step step = step_of(Op::sort, node);
-  step.inputs = {order_of_places ? exact_numbers(builder, node, x) : builder.as(node, x, form)};
+  step.inputs = {integers ? exact_numbers(builder, node, x) : builder.as(node, x, form)};
   const bool values_only = !places_only && !is_read(places);
   own.places = !values_only;
   step.attributes = own;
