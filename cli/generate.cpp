@@ -27,6 +27,7 @@ void run(GenerateFlags& flags) {
     return print_json({{"prompt", flags.options.prompt},
                        {"text", outcome.text},
                        {"full", outcome.full},
+                       {"stopped", outcome.stopped},
                        {"prompt_ms", outcome.prompt_seconds * 1e3},
                        {"ms_per_token", outcome.seconds_per_token * 1e3}});
   }
@@ -47,6 +48,7 @@ void add_generate(CLI::App& app) {
   command->add_option(
       "--tokenizer", options.tokenizer,
       "tokenizer.json of the engine's tokens (default: the one in the engine file, else bytes)");
+  command->add_option("--stop", options.stop, "The text ends before it; may be given several times");
   command->add_option("--count", options.count, "Tokens to write")->check(positive())->capture_default_str();
   add_field_flags(*command, options.sampling);
   command->callback([flags] { run(*flags); });

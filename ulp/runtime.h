@@ -6,6 +6,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
+#include "ulp/runtime/decoding/sampler.h"
 #include "ulp/runtime/engine/context.h"
 #include "ulp/runtime/engine/engine.h"
 #include "ulp/runtime/engine/thread_pool.h"

@@ -1,8 +1,9 @@
-// The sample of docs/decoding.md: a small decoder writes on from three tokens.
+// The samples of docs/decoding.md: a small decoder writes on from three tokens, and a sampler chooses one.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "decoding/decode.includes.h"
@@ -26,6 +27,16 @@ TEST(DecodingPage, AnEngineWritesOn) {
     const auto scores = model.forward(whole.narrow(1, 0, i + 1)).select(1, i)[0];
     EXPECT_NEAR(scores[text[static_cast<size_t>(i + 1)]].item<float>(), scores.max().item<float>(), 1e-3);
   }
+}
+
+TEST(DecodingPage, ASamplerChoosesATokenOfTheLikeliest) {
+  std::vector<float> scores(20, -30);
+  scores[5] = 3;
+  scores[12] = 3;
+  const std::span<const float> logits(scores);
+#include "decoding/sampler.inc"
+  ASSERT_EQ(text.size(), 4U);
+  EXPECT_TRUE(text.back() == 5 || text.back() == 12);
 }
 
 }  // namespace

@@ -1,18 +1,15 @@
 #include "ulp/app/generate.h"
 
-#include <torch/types.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <random>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "ulp/app/inference_model.h"
 #include "ulp/app/model_file.h"
 #include "ulp/base/error.h"
-#include "ulp/base/fields.h"
 #include "ulp/base/seconds_since.h"
 #include "ulp/io/text_dataset.h"
 #include "ulp/io/tokenizer/tokenizer.h"
@@ -23,30 +20,6 @@ namespace ulp::app {
 namespace {
 
 constexpr const char* kGenerateWhere = "app.generate";
-/// Chooses tokens by their logits.
-class Sampler {
- public:
-  explicit Sampler(const Sampling& options)
-      : options_(options), random_(static_cast<uint64_t>(options.seed)) {}
-
-  int64_t choose(const at::Tensor& logits) {
-    if (options_.temperature == 0 || !torch::isfinite(logits).all().item<bool>())
-      return logits.argmax().item<int64_t>();
-    at::Tensor scaled = logits.to(at::kDouble) / options_.temperature;
-    const int64_t count = logits.numel();
-    if (options_.top_k > 0 && options_.top_k < count) {
-      const at::Tensor least = std::get<0>(scaled.topk(options_.top_k)).min();
-      scaled = scaled.masked_fill(scaled < least, -std::numeric_limits<double>::infinity());
-    }
-    const at::Tensor sums = scaled.softmax(0).cumsum(0);
-    const double drawn = std::uniform_real_distribution<double>(0, sums[count - 1].item<double>())(random_);
-    return std::min<int64_t>((sums <= drawn).sum().item<int64_t>(), count - 1);
-  }
-
- private:
-  Sampling options_;
-  std::mt19937_64 random_;
-};
 
 /// What texts and ids are to each other: bytes, or the tokens of a tokenizer.
 class Alphabet {
@@ -109,19 +82,19 @@ class TextWriter {
   int64_t longest() const { return longest_; }
   int64_t left() const { return longest_ - engine_.position(); }
 
-  /// The logits behind these tokens, which follow those read before.
-  at::Tensor read(std::span<const int64_t> ids) {
+  /// The logits behind these tokens, which follow those read before. Valid until the next call.
+  std::span<const float> read(std::span<const int64_t> ids) {
     const auto count = static_cast<int64_t>(ids.size());
     engine_.set_sizes({{name_, count}});
     const std::vector<int64_t> read = {runtime::kBatch, count}, said = {runtime::kBatch, count, vocabulary_};
     if (engine_.inputs()[0].shape != read || engine_.outputs()[0].shape != said)
       fail_file(kGenerateWhere,
                 "expected an engine that reads and says so many tokens as the dimension's size, ", count);
-    const at::Tensor logits = torch::empty({count, vocabulary_});
+    logits_.resize(static_cast<size_t>(count * vocabulary_));
     const std::array<const void*, 1> in = {ids.data()};
-    const std::array<void*, 1> out = {logits.mutable_data_ptr()};
+    const std::array<void*, 1> out = {logits_.data()};
     engine_.run(1, in, out);
-    return logits[count - 1];
+    return std::span<const float>(logits_).last(static_cast<size_t>(vocabulary_));
   }
 
  private:
@@ -152,19 +125,44 @@ class TextWriter {
   runtime::Engine engine_;
   std::string name_;
   int64_t vocabulary_ = 0, longest_ = 0;
+  std::vector<float> logits_;
+};
+
+/// Texts that end another one.
+class StopTexts {
+ public:
+  explicit StopTexts(const std::vector<std::string>& texts) : texts_(texts) {
+    for (const std::string& text : texts) {
+      if (text.empty()) fail(ErrorCode::bad_option, kGenerateWhere, "expected stop texts that are not empty");
+    }
+  }
+
+  /// Where the first of them begins from `start` on, and which it is; nothing for none.
+  std::optional<std::pair<size_t, std::string>> found(const std::string& text, size_t start) const {
+    std::optional<std::pair<size_t, std::string>> first;
+    for (const std::string& one : texts_) {
+      const size_t at = text.find(one, start);
+      if (at != std::string::npos && (!first || at < first->first)) first = {at, one};
+    }
+    return first;
+  }
+
+  /// How many bytes at the end may begin one of them: they are not yet shown.
+  size_t begun(const std::string& text, size_t start) const {
+    size_t most = 0;
+    for (const std::string& one : texts_) {
+      for (size_t count = std::min(one.size() - 1, text.size() - start); count > most; --count) {
+        if (text.ends_with(std::string_view(one).substr(0, count))) most = count;
+      }
+    }
+    return most;
+  }
+
+ private:
+  std::vector<std::string> texts_;
 };
 
 }  // namespace
-
-void Sampling::visit_fields(FieldVisitor& visitor) {
-  visitor({.name = "temperature",
-           .help = "Logits are divided by it before the softmax; 0: always the likeliest token",
-           .min = 0,
-           .max = 1e6},
-          temperature);
-  visitor({.name = "top_k", .help = "Only so many of the likeliest tokens; 0: all", .min = 0}, top_k);
-  visitor({.name = "seed", .help = "Of the random numbers", .min = 0}, seed);
-}
 
 GenerateOutcome generate(const GenerateOptions& options,
                          const std::function<void(std::string_view)>& written) {
@@ -179,10 +177,11 @@ GenerateOutcome generate(const GenerateOptions& options,
   if (static_cast<int64_t>(ids.size()) > writer.longest())
     fail(kGenerateWhere, "expected a prompt of at most ", writer.longest(), ' ', alphabet.unit(),
          ", the longest text of the engine, got ", ids.size());
-  Sampler sampler(options.sampling);
+  runtime::Sampler sampler(options.sampling);
+  const StopTexts stops(options.stop);
   GenerateOutcome outcome;
   auto start = std::chrono::steady_clock::now();
-  at::Tensor logits = writer.read(ids);
+  std::span<const float> logits = writer.read(ids);
   outcome.prompt_seconds = seconds_since(start);
   start = std::chrono::steady_clock::now();
   const size_t prompt = alphabet.text(ids).size();
@@ -194,9 +193,14 @@ GenerateOutcome generate(const GenerateOptions& options,
   };
   int64_t steps = 0;
   for (; steps < options.count; ++steps) {
-    ids.push_back(sampler.choose(logits));
+    ids.push_back(sampler.next(logits, ids));
     const std::string text = alphabet.text(ids);
-    show(text, text.size() - alphabet.unfinished(text));
+    if (const auto stop = stops.found(text, prompt)) {
+      show(text, stop->first);
+      outcome.stopped = stop->second;
+      break;
+    }
+    show(text, text.size() - std::max(alphabet.unfinished(text), stops.begun(text, prompt)));
     if (steps + 1 == options.count) break;
     if (writer.left() == 0) {
       outcome.full = true;
@@ -204,8 +208,7 @@ GenerateOutcome generate(const GenerateOptions& options,
     }
     logits = writer.read(std::span(ids).last(1));
   }
-  const std::string text = alphabet.text(ids);
-  show(text, text.size());
+  if (const std::string text = alphabet.text(ids); outcome.stopped.empty()) show(text, text.size());
   if (steps > 0) outcome.seconds_per_token = seconds_since(start) / static_cast<double>(steps);
   return outcome;
 }
