@@ -10,6 +10,7 @@
 #include "ulp/base/interrupt.h"
 #include "ulp/graph.h"
 #include "ulp/io.h"
+#include "ulp/lora.h"
 #include "ulp/lower.h"
 #include "ulp/models.h"
 #include "ulp/quant.h"
