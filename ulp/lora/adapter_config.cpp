@@ -132,15 +132,14 @@ class ConfigReader {
     made.options.target_modules = targets.get<std::vector<std::string>>();
   }
 
-  /// The limits of LoraOptions, as those of a file.
   void check(const AdapterConfig& made) const {
-    LoraOptions limits = made.options;
-    limits.target_modules = {"any"};
-    try {
-      limits.validate();
-    } catch (const Error& error) {
-      fail_file(kAdapterConfigWhere, "in '", source_, "': ", error.reason());
-    }
+    const LoraOptions& options = made.options;
+    if (options.rank < 1 || options.rank > LoraOptions::kLargestRank)
+      refuse("expected r of 1 or more", get("r").dump());
+    if (!(options.alpha > 0) || !std::isfinite(options.alpha))
+      refuse("expected a lora_alpha above 0", get("lora_alpha").dump());
+    if (!(options.dropout >= 0 && options.dropout < 1))
+      refuse("expected a lora_dropout in [0, 1)", get("lora_dropout").dump());
   }
 
   const json& config_;

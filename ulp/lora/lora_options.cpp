@@ -13,7 +13,6 @@ namespace {
 
 constexpr const char* kLoraOptionsWhere = "lora.LoraOptions";
 constexpr int kLoraOptionsVersion = 1;
-constexpr double kLargestRank = 1 << 20;
 
 }  // namespace
 
