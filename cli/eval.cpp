@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/lora_flags.h"
 #include "cli/model_flags.h"
 
 namespace ulp::cli {
@@ -59,6 +60,7 @@ void add_eval(CLI::App& app) {
       ->capture_default_str();
   add_error_budget(*command, flags->options.error_budget);
   add_measuring_limit(*command, flags->options.max_measuring_seconds);
+  add_adapter_flag(*command, flags->options.adapter);
   flags->shape.add_to(*command);
   command->callback([flags] { run(*flags); });
 }

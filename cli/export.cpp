@@ -11,7 +11,9 @@
 
 #include "cli/command.h"
 #include "cli/field_flags.h"
+#include "cli/lora_flags.h"
 #include "cli/model_flags.h"
+#include "ulp/app/adapter.h"
 #include "ulp/app/inspect.h"
 #include "ulp/app/model_file.h"
 #include "ulp/app/pretrained_file.h"
@@ -30,7 +32,7 @@ namespace ulp::cli {
 namespace {
 
 struct ExportFlags : CommonFlags {
-  std::string model, to = "onnx", out;
+  std::string model, to = "onnx", out, adapter;
   exchange::OnnxOptions options;
   exchange::CoreMlOptions coreml;
   exchange::TfliteOptions tflite;
@@ -274,7 +276,8 @@ void run(const ExportFlags& flags, const CLI::App& command) {
   apply(flags);
   check_other_file(flags.model, flags.out);
   if (!std::filesystem::is_directory(flags.out)) check_writable(flags.out);
-  const app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());
+  app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());
+  app::merge_adapter(model, flags.adapter, flags.model);
   check_integer_io(flags, *model.graph);
   format.write(flags, *model.graph, {{app::kModelSpecKey, model.spec.to_json()}});
   const app::ExportChecks checks = checked(flags, format, *model.graph);
@@ -327,6 +330,7 @@ void add_export(CLI::App& app) {
       "read a Core ML package with coremltools. Fails beyond 1e-5 of the largest result in fp32, 5e-3 in "
       "fp16 and 5e-2 "
       "where activations are codes");
+  add_adapter_flag(*command, flags->adapter);
   flags->shape.add_to(*command);
   command->callback([flags, command] { run(*flags, *command); });
 }

@@ -6,7 +6,9 @@
 
 #include "cli/command.h"
 #include "cli/field_flags.h"
+#include "cli/lora_flags.h"
 #include "cli/model_flags.h"
+#include "ulp/app/adapter.h"
 #include "ulp/app/model_file.h"
 #include "ulp/app/model_signature.h"
 #include "ulp/base/error.h"
@@ -18,7 +20,7 @@ namespace ulp::cli {
 namespace {
 
 struct LowerFlags : CommonFlags {
-  std::string model, out;
+  std::string model, out, adapter;
   LowerOptions options;
   bool verbose = false, fallback = false;
   ScriptShape shape;
@@ -81,6 +83,7 @@ void run(const LowerFlags& flags) {
   check_ending(flags.out, {".ulp"});
   check_writable(flags.out);
   app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());
+  app::merge_adapter(model, flags.adapter, flags.model);
   app::expect_engine_inputs(*model.graph, flags.model);
   LowerOptions options = flags.options;
   options.metadata[app::kModelSpecKey] = model.spec.to_json();
@@ -105,6 +108,7 @@ void add_lower(CLI::App& app) {
   command->add_flag(
       "--fallback", flags->fallback,
       "Where the engine lacks something: say in which pieces the model runs, and which LibTorch computes");
+  add_adapter_flag(*command, flags->adapter);
   flags->shape.add_to(*command);
   command->callback([flags] { run(*flags); });
 }

@@ -10,6 +10,7 @@
 #include "cli/stage_bars.h"
 #include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/amp/products/onednn_products.h"
+#include "ulp/app/adapter.h"
 #include "ulp/app/data.h"
 #include "ulp/app/exchange_component.h"
 #include "ulp/app/model_file.h"
@@ -243,8 +244,9 @@ void expect_no_labels_needed(const QuantizeFlags& flags, const app::QuantizeMode
 
 app::QuantizeRun quantize(const QuantizeFlags& flags, const Plan& plan) {
   const app::QuantizeMode& mode = plan.mode;
-  const app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());
+  app::LoadedModel model = app::load_any_model_file(flags.model, flags.shape.spec());
   app::expect_float(*model.graph, flags.model);
+  app::merge_adapter(model, flags.adapter, flags.model);
   if (!flags.out.empty()) app::expect_engine_inputs(*model.graph, flags.model);
   if (is_onnx(flags)) app::exchange_files.functions(kQuantizeWhere).check_onnx(*model.graph);
   if (is_tflite(flags)) app::exchange_files.functions(kQuantizeWhere).check_tflite(*model.graph);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "cli/lora_flags.h"
 #include "ulp/app/quantize_mode.h"
 #include "ulp/base/error.h"
 
@@ -131,6 +132,7 @@ void add_quantize_flags(CLI::App& command, QuantizeFlags& flags) {
   command.add_option("--report", flags.report, "Folder for report.json and report.html");
   command.add_flag("-v,--verbose", flags.verbose, "Say what was quantized, and what not and why");
   add_recipe_options(command, flags.fields);
+  add_adapter_flag(command, flags.adapter);
   flags.shape.add_to(command);
   flags.explain.add_to(command);
 }

@@ -16,7 +16,7 @@
 namespace ulp::cli {
 
 struct QuantizeFlags : CommonFlags {
-  std::string model, out, recipe, report, save_recipe, continued;
+  std::string model, out, recipe, report, save_recipe, continued, adapter;
   std::string mode;  ///< empty: what the recipe is for
   std::string data = "fashion-mnist";
   std::string calibration;  ///< empty: the training part of `data`

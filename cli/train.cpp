@@ -20,6 +20,7 @@
 #include "ulp/amp/fp8/fp8_recipe.h"
 #include "ulp/amp/optimizer/training_memory.h"
 #include "ulp/amp/products/onednn_products.h"
+#include "ulp/app/adapter.h"
 #include "ulp/app/checkpointed.h"
 #include "ulp/app/data.h"
 #include "ulp/app/exchange_file.h"
@@ -31,6 +32,7 @@
 #include "ulp/base/interrupt.h"
 #include "ulp/distributed/init.h"
 #include "ulp/io/tokenizer/tokenizer.h"
+#include "ulp/lora/lora_model.h"
 #include "ulp/measure/memory_meter.h"
 #include "ulp/models/registry.h"
 #include "ulp/models/text_registry.h"
@@ -250,10 +252,24 @@ void show_layers(const graph::PassReport& report) {
   for (const std::string& line : report.near_misses) std::cout << "  " << line << '\n';
 }
 
+nlohmann::json to_json(const lora::LoraModel& adapters) {
+  return {{"layers", adapters.layers().size()},
+          {"parameters", adapters.adapter_parameters()},
+          {"base", enum_name(adapters.options().base)},
+          {"base_bytes", adapters.base_bytes()}};
+}
+
+/// "adapters: 294,912 parameters in 24 layers; base in nf4, 61.2 MiB"
+std::string text_of(const lora::LoraModel& adapters) {
+  return "adapters: " + std::to_string(adapters.adapter_parameters()) + " parameters in " +
+         std::to_string(adapters.layers().size()) + " layers; base in " + enum_name(adapters.options().base) +
+         ", " + bytes_text(adapters.base_bytes());
+}
+
 void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
           const train::Trainer& trainer, const Outcome& outcome, const train::Accuracy& accuracy,
           const std::optional<Budgeted>& budgeted, const graph::PassReport& eight_bits,
-          const amp::AdaptiveThreads* threads) {
+          const amp::AdaptiveThreads* threads, const lora::LoraModel* adapters) {
   const int64_t steps = trainer.total_steps() - outcome.first_step;
   const double epoch_seconds = steps > 0 ? outcome.seconds / static_cast<double>(steps) *
                                                static_cast<double>(trainer.steps_per_epoch())
@@ -275,6 +291,7 @@ void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
       json[kind_of(eight_bits) + "_near_misses"] = eight_bits.near_misses;
     }
     if (budgeted) json["memory"] = to_json(*budgeted, *flags.budget);
+    if (adapters != nullptr) json["adapters"] = to_json(*adapters);
     if (threads != nullptr && threads->others())
       json["threads"] = {{"most", threads->most()},
                          {"mean", threads->mean_threads()},
@@ -289,6 +306,7 @@ void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
               << bytes_text(*flags.budget) << " allowed\n";
   }
   show_layers(eight_bits);
+  if (adapters != nullptr) std::cout << text_of(*adapters) << '\n';
   if (const std::string busy = describe(threads); !busy.empty()) std::cout << busy << '\n';
   if (outcome.skipped_steps > 0) std::cout << outcome.skipped_steps << " steps skipped by loss scaling\n";
   for (const std::string& file : {flags.out, flags.report}) {
@@ -304,11 +322,13 @@ void keep_zeros(app::Network& network, const app::ModelSpec& spec) {
 
 /// The network that a run starts from, before it is pruned.
 app::Network start_network(const TrainFlags& flags, const app::ModelSpec& spec) {
-  app::Network network = flags.init.empty()
-                             ? app::make_network(spec)
-                             : app::load_network(flags.init, spec, app::PretrainedFit::partial);
+  const bool adapts = flags.lora.trains();  // what starts new would stay as it is
+  app::Network network = flags.init.empty() ? app::make_network(spec)
+                                            : app::load_network(flags.init, spec,
+                                                                adapts ? app::PretrainedFit::exact
+                                                                       : app::PretrainedFit::partial);
   if (flags.keep_zeros) keep_zeros(network, spec);
-  return network;
+  return adapts ? app::with_adapters(network, spec, flags.lora.asked_for()) : network;
 }
 
 std::unique_ptr<train::BatchStream> training_stream(const TrainFlags& flags, const app::TaskData& data,
@@ -502,6 +522,7 @@ void run(TrainFlags flags) {
   if (flags.shows && !network.note.empty())
     std::cerr << "note: '" << printable(flags.init) << "', " << printable(network.note)
               << "; what is missing or does not fit starts new\n";
+  const std::shared_ptr<lora::LoraModel> adapters = app::adapters_of(network);
   std::optional<prune::Pruner> pruner = make_pruner(flags, spec, network);
   const app::Network trained = form_to_train(network, spec, flags, group.get());
   const bool shares_batches = flags.sharing.parallel == train::Parallel::data;
@@ -509,7 +530,8 @@ void run(TrainFlags flags) {
       .model = trained.module,
       .forward = trained.forward,
       .batches = training_stream(flags, data, flags.options.batch, shares_batches ? group.get() : nullptr),
-      .description = spec.to_json() + (pruner ? pruner->recipe().to_json() : "") + flags.plan.to_json(),
+      .description = spec.to_json() + (pruner ? pruner->recipe().to_json() : "") +
+                     (adapters ? app::describe_run(*adapters) : "") + flags.plan.to_json(),
       .group = group,
       .parallel = flags.parallel};
   graph::PassReport eight_bits;
@@ -537,31 +559,36 @@ void run(TrainFlags flags) {
   if (!flags.shows) return;
   const train::Accuracy accuracy =
       test(network, data, budgeted ? std::min(kTestBatch, flags.options.batch) : kTestBatch);
-  if (!flags.out.empty()) {
+  if (adapters && !flags.out.empty()) {
+    app::save_adapters(flags.out, *adapters, flags.init);
+  } else if (!flags.out.empty()) {
     const auto graph = std::dynamic_pointer_cast<graph::GraphModule>(network.module);
     app::save_model_file(flags.out, pruner || flags.keep_zeros ? *prune::bake(*graph) : *network.module,
                          spec);
   }
   if (budgeted) budgeted->peak_bytes = meter->peak_bytes() + budgeted->data_bytes;
-  show(flags, spec, data.unit, trainer, outcome, accuracy, budgeted, eight_bits, threads.get());
+  show(flags, spec, data.unit, trainer, outcome, accuracy, budgeted, eight_bits, threads.get(),
+       adapters.get());
 }
 
 void add_train(CLI::App& app) {
   auto flags = std::make_shared<TrainFlags>();
-  CLI::App* command =
-      add_command(app, "train", "Train a reference network on images, arrays or text, in any precision",
-                  "  ulp train --precision bf16 --out model.safetensors\n"
-                  "  ulp train --epochs 30 --checkpoint run.ckpt --resume --out model.safetensors\n"
-                  "  ulp train --precision O2 --scaler apex --clip 1 --accumulate 4\n"
-                  "  ulp train --data book.txt --model gpt2 --precision bf16 --masters split\n"
-                  "  ulp train --data book.txt --model gpt2 --tokenizer tokenizer.json\n"
-                  "  ulp train --precision fp8:delayed --watch --report fp8.html\n"
-                  "  ulp train --data book.txt --model gpt2 --precision int8\n"
-                  "  ulp train --data book.txt --checkpoint-activations sqrt --offload-optimizer file\n"
-                  "  ulp train --memory-budget 200MiB --activations int8 --activation-masks\n"
-                  "  ulp launch -n 2 ulp train --data book.txt --parallel pipeline --micro-batches 8\n"
-                  "  ulp train --precision fp32 --watch --watch-every 64 --report watch.html\n",
-                  *flags);
+  CLI::App* command = add_command(
+      app, "train", "Train a reference network on images, arrays or text, in any precision",
+      "  ulp train --precision bf16 --out model.safetensors\n"
+      "  ulp train --epochs 30 --checkpoint run.ckpt --resume --out model.safetensors\n"
+      "  ulp train --precision O2 --scaler apex --clip 1 --accumulate 4\n"
+      "  ulp train --data book.txt --model gpt2 --precision bf16 --masters split\n"
+      "  ulp train --data book.txt --model gpt2 --tokenizer tokenizer.json\n"
+      "  ulp train --init llama --data book.txt --lora 16 --lora-alpha 32 --lora-targets q_proj,v_proj "
+      "--lora-base nf4 --precision bf16 --out adapter\n"
+      "  ulp train --precision fp8:delayed --watch --report fp8.html\n"
+      "  ulp train --data book.txt --model gpt2 --precision int8\n"
+      "  ulp train --data book.txt --checkpoint-activations sqrt --offload-optimizer file\n"
+      "  ulp train --memory-budget 200MiB --activations int8 --activation-masks\n"
+      "  ulp launch -n 2 ulp train --data book.txt --parallel pipeline --micro-batches 8\n"
+      "  ulp train --precision fp32 --watch --watch-every 64 --report watch.html\n",
+      *flags);
   say_threads_follow(*command);
   add_train_flags(*command, *flags);
   command->callback([flags] { run(*flags); });

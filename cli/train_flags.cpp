@@ -50,7 +50,7 @@ void add_watch_options(CLI::App& command, TrainFlags& flags) {
 void add_files(CLI::App& command, TrainFlags& flags) {
   command.add_option("--init", flags.init,
                      "Model file, or published weights, whose network and weights the run starts from");
-  command.add_option("-o,--out", flags.out, "Model file to write at the end");
+  command.add_option("-o,--out", flags.out, "Model file to write at the end; of adapters a folder");
   command.add_option(
       "--tokenizer", flags.tokenizer,
       "tokenizer.json whose tokens a network over text reads (`ulp tokenizer` makes one; default: bytes); "
@@ -61,6 +61,7 @@ void add_files(CLI::App& command, TrainFlags& flags) {
   command.add_flag("--keep-zeros", flags.keep_zeros,
                    "Weights of --init that are zero stay zero, as `ulp prune` left them");
   add_fp8_recipe_flag(command, flags.fp8_recipe);
+  flags.lora.add_to(command);
   flags.checkpointing.add_to(command);
 }
 
@@ -73,6 +74,9 @@ void group_train_help(CLI::App& command) {
          "--checkpoint", "--resume"}},
        {"Data", {"--length", "--tokenizer", "--augment", "--seed"}},
        {"Model", {"--init", "--prune", "--keep-zeros"}},
+       {"Adapters",
+        {"--lora", "--lora-alpha", "--lora-targets", "--lora-dropout", "--lora-rslora", "--lora-base",
+         "--lora-group", "--lora-double-quant", "--lora-skip", "--adapter"}},
        {"Optimization",
         {"--max-steps", "--accumulate", "--clip", "--schedule", "--warmup", "--momentum", "--weight-decay"}},
        {"Precision",
@@ -141,6 +145,21 @@ void TrainFlags::check_plan() const {
         "to the file depends on its speed");
 }
 
+/// What does not go with adapters.
+void TrainFlags::check_adapters() const {
+  lora.check(!init.empty(), options.precision, options.masters.has_value());
+  if (!lora.trains()) return;
+  const auto refuse = [](bool wrong, const char* other) {
+    if (wrong)
+      throw CLI::ValidationError(std::string("--lora or --adapter and ") + other + " exclude each other");
+  };
+  refuse(!prune.empty() || keep_zeros, "--prune or --keep-zeros");
+  refuse(budget.has_value(), "--memory-budget");
+  refuse(sharing.parallel != train::Parallel::data, "--parallel tensor or pipeline");
+  refuse(parallel.zero == distributed::ZeroStage::parameters, "--zero 3");
+  check_adapter_folder(out);
+}
+
 void TrainFlags::check() {
   if (!tokenizer.empty() && !init.empty())
     throw CLI::ValidationError("--tokenizer and --init exclude each other: a model file has its own");
@@ -179,8 +198,9 @@ void TrainFlags::check() {
   if (!prune.empty() && budget) throw CLI::ValidationError("--prune and --memory-budget exclude each other");
   if (watch && budget) throw CLI::ValidationError("--watch and --memory-budget exclude each other");
   if (!prune.empty() && watch) throw CLI::ValidationError("--prune and --watch exclude each other");
-  check_ending(out, {".safetensors"});
-  for (const std::string& file : {out, checkpointing.path, report}) {
+  check_adapters();
+  if (!lora.trains()) check_ending(out, {".safetensors"});
+  for (const std::string& file : {lora.trains() ? std::string() : out, checkpointing.path, report}) {
     if (!file.empty()) check_writable(file);
   }
 }

@@ -8,6 +8,7 @@
 
 #include "cli/checkpoint_flags.h"
 #include "cli/command.h"
+#include "cli/lora_flags.h"
 #include "ulp/amp/watch/watch.h"
 #include "ulp/app/memory_plan.h"
 #include "ulp/distributed/data_parallel.h"
@@ -25,6 +26,7 @@ struct TrainFlags : CommonFlags {
   bool masters_given = false, moments_given = false;
   std::string init, out, report, prune, fp8_recipe, tokenizer;
   bool keep_zeros = false;
+  LoraFlags lora;
   CheckpointFlags checkpointing;
   bool checkpoint_shares = false;
   train::Checkpointing saving() const {
@@ -48,6 +50,7 @@ struct TrainFlags : CommonFlags {
  private:
   void check_parts() const;
   void check_plan() const;
+  void check_adapters() const;
 };
 
 void add_train_flags(CLI::App& command, TrainFlags& flags);

@@ -1,5 +1,6 @@
 #include "ulp/app/eval.h"
 
+#include "ulp/app/adapter.h"
 #include "ulp/app/data.h"
 #include "ulp/app/exchange_file.h"
 #include "ulp/app/inference_model.h"
@@ -25,12 +26,30 @@ void expect_trial(const InferenceModel& model, const std::string& path) {
               path, "'");
 }
 
+/// The model with the adapter merged.
+void open_adapted(const EvalOptions& options, Trial& trial) {
+  if (is_engine_file(options.model))
+    fail_file("app.make_trial", "expected a model whose weights are floats beside an adapter, got '",
+              options.model, "', an engine file");
+  LoadedModel model = load_any_model_file(options.model, options.script_spec);
+  merge_adapter(model, options.adapter, options.model);
+  if (model.spec.kind == NetworkKind::image) {
+    expect_sample_input(*model.graph, options.model);
+    expect_logits(*model.graph, options.model);
+  }
+  trial.spec = model.spec;
+  trial.kind = "LibTorch";
+  trial.forward = [forward = model.forward](const train::TaskBatch& batch) { return forward(batch.inputs); };
+}
+
 }  // namespace
 
 Trial make_trial(const EvalOptions& options) {
   Trial trial;
-  const auto stored = read_model_spec(options.model);
-  if (stored && stored->kind != NetworkKind::image) {
+  const auto stored = options.adapter.empty() ? read_model_spec(options.model) : std::nullopt;
+  if (!options.adapter.empty()) {
+    open_adapted(options, trial);
+  } else if (stored && stored->kind != NetworkKind::image) {
     if (options.error_budget > 0)
       fail_file("app.make_trial", "expected an engine file beside an error budget, got '", options.model,
                 "'");

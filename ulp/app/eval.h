@@ -21,6 +21,7 @@ struct EvalOptions {
   double error_budget = 0;           ///< of an engine, see runtime::EngineOptions
   double max_measuring_seconds = 5;  ///< of engines, see runtime::EngineOptions
   ModelSpec script_spec = {};        ///< what a TorchScript file does not say
+  std::string adapter = {};          ///< a folder of PEFT whose adapter is merged first; empty: none
 };
 
 /// A network and what it is to be tried on.

@@ -175,8 +175,9 @@ PretrainedModel load_pretrained_model(const fs::path& path, const ModelSpec& lik
   const fs::path file = beside(path, "config.json");
   PretrainedModel model;
   if (is_file(beside(path, "adapter_config.json")))
-    fail_file(kLoadPublishedModelWhere, "expected a network alone in '", path.string(),
-              "', got adapter_config.json beside it; merge the adapter into the weights");
+    fail_file(
+        kLoadPublishedModelWhere, "expected a network alone in '", path.string(),
+        "', got adapter_config.json beside it; --adapter merges it into the weights of a network alone");
   if (is_file(file)) {
     PublishedConfig config = read_published_config(file);
     take_sizes(path, like, config);
