@@ -114,7 +114,7 @@ TEST_F(AdapterFile, MergesIntoCodesAndSaysTheError) {
   for (const LoraBase base : {LoraBase::int8, LoraBase::int4}) {
     const auto model = load_adapter(captured_, folder_, {.base = base});
     std::vector<MergeError> errors;
-    const auto coded = merge_lora_codes(*model, &errors);
+    const auto coded = merge_lora_quantized(*model, &errors);
     ASSERT_EQ(errors.size(), 3U);
     // A code is off by at most half a step: the largest magnitude / 127 or / 7.
     for (const MergeError& one : errors) {
@@ -135,7 +135,7 @@ TEST_F(AdapterFile, MergesIntoCodesAndSaysTheError) {
     EXPECT_LT(difference.norm().item<double>(),
               (base == LoraBase::int8 ? 0.03 : 0.4) * y.norm().item<double>());
   }
-  EXPECT_ERROR(merge_lora_codes(*model_), "int8 or int4");
+  EXPECT_ERROR(merge_lora_quantized(*model_), "int8 or int4");
 }
 
 TEST_F(AdapterFile, TargetsThatMeanOtherLayersBecomeAPattern) {

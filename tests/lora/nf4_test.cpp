@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(All, Nf4Sizes,
 TEST(Nf4, CodesAndScalesOfGivenNumbers) {
   // 0.2 is nearest to 0.2461 of the table, -0.1 to -0.0911; what is 0 has the code 7.
   const Tensor w = torch::tensor({0.5F, 0.1F, -0.05F, 0.0F, -0.5F}).view({1, 5});
-  const Nf4Codes codes = quantize_nf4(w, false);
+  const Nf4Tensor codes = quantize_nf4(w, false);
   EXPECT_TRUE(at::equal(codes.absmax, torch::tensor({0.5F})));
   EXPECT_TRUE(at::equal(codes.codes, torch::tensor({0xF0 | 9, 0x67, 0x07}, at::kByte)));
   const Tensor zeros =
@@ -100,7 +100,7 @@ TEST(Nf4, CodesAndScalesOfGivenNumbers) {
 TEST(Nf4, DoubleQuantizationKeepsScalesWithinItsTable) {
   torch::manual_seed(3);
   const Tensor w = torch::randn({300, 200}) * 0.02;
-  const Nf4Codes plain = quantize_nf4(w, false), twice = quantize_nf4(w, true);
+  const Nf4Tensor plain = quantize_nf4(w, false), twice = quantize_nf4(w, true);
   EXPECT_TRUE(at::equal(plain.codes, twice.codes));
   EXPECT_EQ(twice.absmax.scalar_type(), at::kByte);
   EXPECT_EQ(twice.scale_absmax->numel(), (plain.absmax.numel() + 255) / 256);

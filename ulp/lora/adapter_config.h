@@ -9,7 +9,7 @@
 
 namespace ulp::lora {
 
-/// What an adapter_config.json says.
+/// The settings of an adapter_config.json.
 struct ULP_API AdapterConfig {
   LoraOptions options = {};  ///< base, group, double_quant and skip_modules are not in the file
   std::string target_pattern =

@@ -42,7 +42,7 @@ ULP_API Adapter read_adapter(const std::filesystem::path& folder);
 ULP_API std::shared_ptr<LoraModel> load_adapter(const std::shared_ptr<graph::GraphModule>& captured,
                                                 const Adapter& adapter, const LoraOptions& base = {},
                                                 graph::PassReport* report = nullptr);
-/// The same, read from a folder.
+/// Reads the folder first.
 ULP_API std::shared_ptr<LoraModel> load_adapter(const std::shared_ptr<graph::GraphModule>& captured,
                                                 const std::filesystem::path& folder,
                                                 const LoraOptions& base = {},

@@ -1,4 +1,4 @@
-// What add_lora() and load_adapter() share. Internal to the room.
+// The function behind add_lora() and load_adapter(). Internal to the room.
 #pragma once
 
 #include <ATen/core/Tensor.h>

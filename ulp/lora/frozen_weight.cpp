@@ -20,8 +20,8 @@ quant::WeightOnlyRecipe recipe_of(LoraBase format, const LoraOptions& options) {
   return {.bits = format == LoraBase::int8 ? 8 : 4, .group = options.group};
 }
 
-Nf4Codes nf4_of(const FrozenWeight& weight) {
-  Nf4Codes codes{.codes = weight.parts[0], .absmax = weight.parts[1]};
+Nf4Tensor nf4_of(const FrozenWeight& weight) {
+  Nf4Tensor codes{.codes = weight.parts[0], .absmax = weight.parts[1]};
   if (weight.parts.size() > 2) {
     codes.scale_absmax = weight.parts[2];
     codes.offset = weight.parts[3];
@@ -182,7 +182,7 @@ FrozenWeight freeze_weight(const std::string& name, const at::Tensor& values, Lo
     fail("lora.freeze_weight", "expected finite weights in '", name, "', got NaN or infinite values");
   const at::Tensor matrix = values.detach().to(at::kFloat).contiguous();
   if (format == LoraBase::nf4) {
-    const Nf4Codes codes = quantize_nf4(matrix, options.double_quant);
+    const Nf4Tensor codes = quantize_nf4(matrix, options.double_quant);
     made.parts = {codes.codes, codes.absmax};
     if (codes.offset) made.parts.insert(made.parts.end(), {*codes.scale_absmax, *codes.offset});
     for (at::Tensor& part : made.parts) part = part.to(values.device());

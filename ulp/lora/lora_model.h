@@ -24,7 +24,7 @@ struct LoraLayer {
   bool transposed = false;  ///< the model stores the weight as [in, out], as GPT-2's published code does
 };
 
-/// What the frozen weights came from.
+/// The captured model, and its weights that are kept in other numbers.
 struct LoraBaseModel {
   /// The captured model's graph. A weight that `frozen` has is a tensor without memory there (of the device meta).
   std::shared_ptr<graph::Graph> graph;

@@ -67,11 +67,12 @@ std::shared_ptr<graph::GraphModule> merge_lora(const LoraModel& model, graph::Pa
   return merged;
 }
 
-std::shared_ptr<graph::GraphModule> merge_lora_codes(const LoraModel& model, std::vector<MergeError>* errors,
-                                                     graph::PassReport* report) {
+std::shared_ptr<graph::GraphModule> merge_lora_quantized(const LoraModel& model,
+                                                         std::vector<MergeError>* errors,
+                                                         graph::PassReport* report) {
   const LoraBase format = model.options().base;
   if (format != LoraBase::int8 && format != LoraBase::int4)
-    fail("lora.merge_lora_codes", "expected a base of int8 or int4, which engines and files have, got ",
+    fail("lora.merge_lora_quantized", "expected a base of int8 or int4, which engines and files have, got ",
          enum_name(format), "; merge_lora() makes floats of it");
   const at::NoGradGuard no_grad;
   std::map<std::string, quant::StoredQuantizedWeight> codes;

@@ -17,7 +17,7 @@ namespace ulp::lora {
 ULP_API std::shared_ptr<graph::GraphModule> merge_lora(const LoraModel& model,
                                                        graph::PassReport* report = nullptr);
 
-/// What rounding a merged weight costs.
+/// The error of a merged weight that is rounded.
 struct MergeError {
   std::string path;  ///< of the layer
   double relative_error =
@@ -27,8 +27,8 @@ struct MergeError {
 /// merge_lora() into codes of the base's format, int8 or int4, as quant::quantize_weights() makes them: weights without adapters keep their
 /// codes, merged ones are rounded anew to the nearest. In eval mode, with batch norms folded. Throws ulp::Error for another base. `errors` (may be null)
 /// receives one entry for each layer with an adapter.
-ULP_API std::shared_ptr<graph::GraphModule> merge_lora_codes(const LoraModel& model,
-                                                             std::vector<MergeError>* errors = nullptr,
-                                                             graph::PassReport* report = nullptr);
+ULP_API std::shared_ptr<graph::GraphModule> merge_lora_quantized(const LoraModel& model,
+                                                                 std::vector<MergeError>* errors = nullptr,
+                                                                 graph::PassReport* report = nullptr);
 
 }  // namespace ulp::lora

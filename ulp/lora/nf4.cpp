@@ -69,7 +69,7 @@ void quantize_block(std::span<const float> values, float absmax, uint8_t* codes)
     codes[i / 2] = static_cast<uint8_t>(code(i) << 4 | code(i + 1));
 }
 
-Nf4Codes with_coded_scales(Nf4Codes made) {
+Nf4Tensor with_coded_scales(Nf4Tensor made) {
   static const std::array<float, 255> middles = middles_of(dynamic_table());
   const int64_t blocks = made.absmax.numel();
   const std::span<const float> scales(made.absmax.const_data_ptr<float>(), static_cast<size_t>(blocks));
@@ -122,11 +122,11 @@ const std::array<float, 256>& dynamic_table() {
   return table;
 }
 
-Nf4Codes quantize_nf4(const at::Tensor& values, bool double_quant) {
+Nf4Tensor quantize_nf4(const at::Tensor& values, bool double_quant) {
   const at::NoGradGuard no_grad;
   const at::Tensor flat = values.detach().to(at::kCPU, at::kFloat).contiguous().view({-1});
   const int64_t size = flat.numel(), blocks = (size + kNf4Block - 1) / kNf4Block;
-  Nf4Codes made{.codes = at::empty({(size + 1) / 2}, at::kByte), .absmax = at::empty({blocks}, at::kFloat)};
+  Nf4Tensor made{.codes = at::empty({(size + 1) / 2}, at::kByte), .absmax = at::empty({blocks}, at::kFloat)};
   const float* in = flat.const_data_ptr<float>();
   auto* codes = made.codes.mutable_data_ptr<uint8_t>();
   auto* scales = made.absmax.mutable_data_ptr<float>();
@@ -141,7 +141,7 @@ Nf4Codes quantize_nf4(const at::Tensor& values, bool double_quant) {
   return double_quant ? with_coded_scales(std::move(made)) : made;
 }
 
-at::Tensor nf4_scales(const Nf4Codes& codes) {
+at::Tensor nf4_scales(const Nf4Tensor& codes) {
   if (!codes.scale_absmax) return codes.absmax;
   const std::array<float, 256>& numbers = dynamic_table();
   const at::Tensor table =

@@ -30,15 +30,15 @@ ULP_API const std::array<float, 16>& nf4_table();
 ULP_API const std::array<float, 256>& dynamic_table();
 
 /// Weights as codes, and the scales of their blocks.
-struct Nf4Codes {
+struct Nf4Tensor {
   at::Tensor codes;
   at::Tensor absmax;                                         ///< f32, or u8 with double quantization
   std::optional<at::Tensor> scale_absmax = {}, offset = {};  ///< of double quantization
 };
 
 /// Quantizes float32 values of any shape, which must be finite. `double_quant`: scales become codes, too.
-ULP_API Nf4Codes quantize_nf4(const at::Tensor& values, bool double_quant);
+ULP_API Nf4Tensor quantize_nf4(const at::Tensor& values, bool double_quant);
 /// The scales of the blocks, f32.
-ULP_API at::Tensor nf4_scales(const Nf4Codes& codes);
+ULP_API at::Tensor nf4_scales(const Nf4Tensor& codes);
 
 }  // namespace ulp::lora
