@@ -3,6 +3,9 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
+#include <array>
+
 #include "ulp/base/error.h"
 #include "ulp/libtorch/torch_parallel.h"
 #include "ulp/lora/nf4.h"
@@ -87,22 +90,45 @@ class RowDecoder {
     const float scale = scale_[row];
     for (int64_t i = 0; i < columns_; ++i) out[i] = static_cast<float>(codes[i]) * scale;
   }
+  /// The 16 values that codes of 4 bits have beside one scale.
+  using Values = std::array<float, 16>;
+
   void int4_row(int64_t row, float* out) const {
     constexpr int kZero = 8;
-    const int64_t groups = weight_.parts[0].size(1), half = weight_.parts[0].size(2);
-    const auto* codes = static_cast<const uint8_t*>(codes_) + row * groups * half;
-    for (int64_t i = 0; i < columns_; ++i) {
-      const int code = i % 2 == 0 ? codes[i / 2] & 15 : codes[i / 2] >> 4;
-      out[i] = static_cast<float>(code - kZero) * scale_[row * groups + i / (2 * half)];
+    const int64_t groups = weight_.parts[0].size(1), size = 2 * weight_.parts[0].size(2);
+    const auto* codes = static_cast<const uint8_t*>(codes_) + row * groups * (size / 2);
+    for (int64_t group = 0; group < groups; ++group) {
+      Values values;
+      for (int code = 0; code < 16; ++code)
+        values[code] = static_cast<float>(code - kZero) * scale_[row * groups + group];
+      const int64_t from = group * size, to = std::min(columns_, from + size);
+      for (int64_t i = from; i + 1 < to; i += 2) {
+        out[i] = values[codes[i / 2] & 15];
+        out[i + 1] = values[codes[i / 2] >> 4];
+      }
+      if (to % 2 != 0) out[to - 1] = values[codes[(to - 1) / 2] & 15];
     }
   }
+  /// Rows may begin and end inside a block, and inside a byte.
   void nf4_row(int64_t row, float* out) const {
     const auto* codes = static_cast<const uint8_t*>(codes_);
-    const std::array<float, 16>& table = nf4_table();
-    int64_t at = row * columns_;
-    for (int64_t i = 0; i < columns_; ++i, ++at) {
-      const int code = at % 2 == 0 ? codes[at / 2] >> 4 : codes[at / 2] & 15;
-      out[i] = table[static_cast<size_t>(code)] * scale_[at / kNf4Block];
+    const int64_t first = row * columns_, last = first + columns_;
+    for (int64_t at = first; at < last;) {
+      const int64_t end = std::min(last, (at / kNf4Block + 1) * kNf4Block);
+      Values values = nf4_table();
+      for (float& value : values) value *= scale_[at / kNf4Block];
+      if (at % 2 != 0) {
+        out[at - first] = values[codes[at / 2] & 15];
+        ++at;
+      }
+      for (; at + 1 < end; at += 2) {
+        out[at - first] = values[codes[at / 2] >> 4];
+        out[at + 1 - first] = values[codes[at / 2] & 15];
+      }
+      if (at < end) {
+        out[at - first] = values[codes[at / 2] >> 4];
+        ++at;
+      }
     }
   }
 
