@@ -1,7 +1,8 @@
-// Adapters beside frozen weights in each format: the memory and the time of training steps, and curves of the loss.
+// Adapters beside frozen weights in each format: the memory and the time of training steps, and curves of the
+// loss.
 //
-//   lora_bench memory [width layers inner length batch]   a decoder of random weights, of about 100 M by default
-//   lora_bench loss TEXT [steps]                          a small decoder that learned the first half of a text trains on the second
+//   lora_bench memory [width layers inner length batch]   a decoder of random weights, by default of 100 M
+//   lora_bench loss TEXT [steps]   a small decoder that learned the first half of a text trains on the second
 #include <torch/torch.h>
 
 #include <chrono>

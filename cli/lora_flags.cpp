@@ -6,6 +6,7 @@
 #include "cli/field_flags.h"
 #include "cli/model_flags.h"
 #include "ulp/base/error.h"
+#include "ulp/report/format.h"
 
 namespace ulp::cli {
 
@@ -76,6 +77,19 @@ void check_adapter_folder(const std::string& out) {
   if (fs::exists(out) && !fs::is_directory(out))
     throw CLI::ValidationError("--out", "expected a folder for an adapter, got the file '" + out + "'");
   if (!fs::exists(out)) check_writable(out);
+}
+
+nlohmann::json figures_of(const lora::LoraModel& adapters) {
+  return {{"layers", adapters.layers().size()},
+          {"parameters", adapters.adapter_parameters()},
+          {"base", enum_name(adapters.options().base)},
+          {"base_bytes", adapters.base_bytes()}};
+}
+
+std::string text_of(const lora::LoraModel& adapters) {
+  return "adapters: " + std::to_string(adapters.adapter_parameters()) + " parameters in " +
+         std::to_string(adapters.layers().size()) + " layers; base in " + enum_name(adapters.options().base) +
+         ", " + report::format_bytes(static_cast<double>(adapters.base_bytes()));
 }
 
 }  // namespace ulp::cli

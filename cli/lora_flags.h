@@ -2,7 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <optional>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "ulp/amp/autocast/precision.h"
@@ -30,5 +30,10 @@ void add_adapter_flag(CLI::App& command, std::string& folder);
 
 /// Throws a usage error unless a folder of PEFT can be written there.
 void check_adapter_folder(const std::string& out);
+
+/// What `ulp train` says of adapters: as JSON, and in a line.
+nlohmann::json figures_of(const lora::LoraModel& adapters);
+/// "adapters: 294912 parameters in 24 layers; base in nf4, 61.2 MiB"
+std::string text_of(const lora::LoraModel& adapters);
 
 }  // namespace ulp::cli

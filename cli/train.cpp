@@ -32,7 +32,6 @@
 #include "ulp/base/interrupt.h"
 #include "ulp/distributed/init.h"
 #include "ulp/io/tokenizer/tokenizer.h"
-#include "ulp/lora/lora_model.h"
 #include "ulp/measure/memory_meter.h"
 #include "ulp/models/registry.h"
 #include "ulp/models/text_registry.h"
@@ -252,20 +251,6 @@ void show_layers(const graph::PassReport& report) {
   for (const std::string& line : report.near_misses) std::cout << "  " << line << '\n';
 }
 
-nlohmann::json to_json(const lora::LoraModel& adapters) {
-  return {{"layers", adapters.layers().size()},
-          {"parameters", adapters.adapter_parameters()},
-          {"base", enum_name(adapters.options().base)},
-          {"base_bytes", adapters.base_bytes()}};
-}
-
-/// "adapters: 294,912 parameters in 24 layers; base in nf4, 61.2 MiB"
-std::string text_of(const lora::LoraModel& adapters) {
-  return "adapters: " + std::to_string(adapters.adapter_parameters()) + " parameters in " +
-         std::to_string(adapters.layers().size()) + " layers; base in " + enum_name(adapters.options().base) +
-         ", " + bytes_text(adapters.base_bytes());
-}
-
 void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
           const train::Trainer& trainer, const Outcome& outcome, const train::Accuracy& accuracy,
           const std::optional<Budgeted>& budgeted, const graph::PassReport& eight_bits,
@@ -291,7 +276,7 @@ void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
       json[kind_of(eight_bits) + "_near_misses"] = eight_bits.near_misses;
     }
     if (budgeted) json["memory"] = to_json(*budgeted, *flags.budget);
-    if (adapters != nullptr) json["adapters"] = to_json(*adapters);
+    if (adapters != nullptr) json["adapters"] = figures_of(*adapters);
     if (threads != nullptr && threads->others())
       json["threads"] = {{"most", threads->most()},
                          {"mean", threads->mean_threads()},

@@ -14,8 +14,8 @@ using at::Tensor;
 
 constexpr int64_t kLength = 16, kBatch = 4;
 
-/// Tokens of a text in which each one follows from the one before it, but for one in eight; those behind the tokens from
-/// `other` on follow by another rule.
+/// Tokens of a text in which each one follows from the one before it, but for one in eight; those behind the
+/// tokens from `other` on follow by another rule.
 Tensor drawn_text(int64_t count, int64_t other) {
   Tensor text = torch::randint(0, 64, {count});
   auto* t = text.mutable_data_ptr<int64_t>();

@@ -107,7 +107,8 @@ TEST(Nf4, DoubleQuantizationKeepsScalesWithinItsTable) {
   EXPECT_NEAR(twice.offset->item<double>(), plain.absmax.mean().item<double>(), 1e-7);
   const Tensor scales = nf4_scales(twice);
   for (int64_t i = 0; i < scales.numel(); ++i) {
-    // Numbers of the largest decade are 0.9 / 64 apart, and 1 is 0.9 / 128 beyond its last one; the negative end stops 0.9 / 128 before -1.
+    // Numbers of the largest decade are 0.9 / 64 apart, and 1 is 0.9 / 128 beyond its last one; the negative
+    // end stops 0.9 / 128 before -1.
     const double step = 0.9 / 64 * (*twice.scale_absmax)[i / 256].item<double>();
     EXPECT_LE(std::abs((scales[i] - plain.absmax[i]).item<double>()), step / 2 + 1e-7) << i;
   }

@@ -68,7 +68,8 @@ std::string published_prefix(const graph::Graph& graph) {
   return gpt2 ? "transformer." : "";
 }
 
-/// What target_modules has to say for exactly these layers: names, or, where these mean others, too, a pattern.
+/// What target_modules has to say for exactly these layers: names, or, where these mean others, too, a
+/// pattern.
 void say_targets(const LoraModel& model, const std::string& prefix, AdapterConfig& config) {
   std::vector<std::string>& names = config.options.target_modules;
   const auto has_adapter = [&](const std::string& path) {

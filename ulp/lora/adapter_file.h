@@ -31,14 +31,16 @@ struct Adapter {
 /// True for a folder with an adapter_config.json.
 ULP_API bool is_adapter(const std::filesystem::path& folder);
 
-/// Reads a folder. Throws FileError for files that are missing, damaged or cut short, as AdapterConfig::from_json(), for tensors with other names, types
-/// or numbers of dimensions, for pairs of which one is missing, and for another rank than the configuration's.
+/// Reads a folder. Throws FileError for files that are missing, damaged or cut short, as
+/// AdapterConfig::from_json(), for tensors with other names, types or numbers of dimensions, for pairs of
+/// which one is missing, and for another rank than the configuration's.
 ULP_API Adapter read_adapter(const std::filesystem::path& folder);
 
-/// The captured model with this adapter, which can be trained on or merged: add_lora() with the adapter's options for exactly its layers, their
-/// base as `base` says (its base, group, double_quant and skip_modules). Paths are the model's own, with or without `model.`,
-/// `transformer.`, `bert.` or `distilbert.` before them. Throws ulp::Error for layers that the model does not have or of other sizes, for a layer that target_modules means and the adapter lacks,
-/// and as add_lora().
+/// The captured model with this adapter, which can be trained on or merged: add_lora() with the adapter's
+/// options for exactly its layers, their base as `base` says (its base, group, double_quant and
+/// skip_modules). Paths are the model's own, with or without `model.`, `transformer.`, `bert.` or
+/// `distilbert.` before them. Throws ulp::Error for layers that the model does not have or of other sizes,
+/// for a layer that target_modules means and the adapter lacks, and as add_lora().
 ULP_API std::shared_ptr<LoraModel> load_adapter(const std::shared_ptr<graph::GraphModule>& captured,
                                                 const Adapter& adapter, const LoraOptions& base = {},
                                                 graph::PassReport* report = nullptr);
@@ -48,9 +50,10 @@ ULP_API std::shared_ptr<LoraModel> load_adapter(const std::shared_ptr<graph::Gra
                                                 const LoraOptions& base = {},
                                                 graph::PassReport* report = nullptr);
 
-/// Writes the folder, which is made where it does not exist. Each file is written at once or not at all, and the configuration last: a
-/// folder that a kill left between both is no adapter. Paths are those of transformers (of GPT-2 `transformer.h.0`...). `base_model` names the model for
-/// base_model_name_or_path. Throws ulp::Error where files cannot be written, and for adapters that are not finite.
+/// Writes the folder, which is made where it does not exist. Each file is written at once or not at all, and
+/// the configuration last: a folder that a kill left between both is no adapter. Paths are those of
+/// transformers (of GPT-2 `transformer.h.0`...). `base_model` names the model for base_model_name_or_path.
+/// Throws ulp::Error where files cannot be written, and for adapters that are not finite.
 ULP_API void save_adapter(const std::filesystem::path& folder, const LoraModel& model,
                           const std::string& base_model = {});
 

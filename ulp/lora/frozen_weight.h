@@ -30,8 +30,8 @@ struct ULP_API FrozenWeight {
   int64_t bytes() const;  ///< of the parts
 };
 
-/// Rounds float32 values [rows, columns] to `format`, with LoraOptions::group and double_quant. fp32 is none of the formats. Throws
-/// ulp::Error naming the weight for values that are not finite, but for bf16.
+/// Rounds float32 values [rows, columns] to `format`, with LoraOptions::group and double_quant. fp32 is none
+/// of the formats. Throws ulp::Error naming the weight for values that are not finite, but for bf16.
 ULP_API FrozenWeight freeze_weight(const std::string& name, const at::Tensor& values, LoraBase format,
                                    const LoraOptions& options);
 

@@ -26,7 +26,8 @@ struct LoraLayer {
 
 /// The captured model, and its weights that are kept in other numbers.
 struct LoraBaseModel {
-  /// The captured model's graph. A weight that `frozen` has is a tensor without memory there (of the device meta).
+  /// The captured model's graph. A weight that `frozen` has is a tensor without memory there (of the device
+  /// meta).
   std::shared_ptr<graph::Graph> graph;
   /// Weights that are kept in other numbers, by name; of linear layers as [out, in].
   std::map<std::string, FrozenWeight> frozen = {};
@@ -35,8 +36,9 @@ struct LoraBaseModel {
   std::vector<std::string> linear_paths = {};  ///< of all linear layers, with and without adapters
 };
 
-/// Runs the captured model with its adapters. parameters() are A and B of each layer and nothing else: what reads parameters
-/// (optimizers, checkpoints, processes that average gradients) sees adapters alone. All other tensors are constants of the graph.
+/// Runs the captured model with its adapters. parameters() are A and B of each layer and nothing else: what
+/// reads parameters (optimizers, checkpoints, processes that average gradients) sees adapters alone. All
+/// other tensors are constants of the graph.
 class ULP_API LoraModel : public graph::GraphModule {
  public:
   LoraModel(std::shared_ptr<graph::Graph> graph, LoraOptions options, std::vector<LoraLayer> layers,

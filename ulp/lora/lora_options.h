@@ -1,5 +1,5 @@
-// How low-rank adapters are added to a captured model (Hu et al. 2021, "LoRA"), and in which numbers the frozen weights
-// below them are kept (Dettmers et al. 2023, "QLoRA").
+// How low-rank adapters are added to a captured model (Hu et al. 2021, "LoRA"), and in which numbers the
+// frozen weights below them are kept (Dettmers et al. 2023, "QLoRA").
 #pragma once
 
 #include <array>
@@ -38,8 +38,8 @@ struct ulp::EnumNames<ulp::lora::LoraBase> {
 
 namespace ulp::lora {
 
-/// Which layers get adapters, and of which form. y = W x + b + scaling() B A dropout(x), where A is [rank, in] and
-/// B [out, rank]. Names and defaults are PEFT's LoraConfig's, where it has the field.
+/// Which layers get adapters, and of which form. y = W x + b + scaling() B A dropout(x), where A is [rank,
+/// in] and B [out, rank]. Names and defaults are PEFT's LoraConfig's, where it has the field.
 struct ULP_API LoraOptions {
   static constexpr const char* kType = "ulp.lora.LoraOptions";
   static constexpr int64_t kLargestRank = 1 << 20;
@@ -48,14 +48,14 @@ struct ULP_API LoraOptions {
   double alpha = 8;         ///< PEFT: lora_alpha
   double dropout = 0;       ///< of the adapter's input while it trains; PEFT: lora_dropout
   bool use_rslora = false;  ///< scaling is alpha / sqrt(rank) (Kalajdzievski 2023)
-  /// Names of modules: a module is meant whose path is this or ends in '.' and this. "all-linear" alone: all linear
-  /// layers but the last one of the network.
+  /// Names of modules: a module is meant whose path is this or ends in '.' and this. "all-linear" alone: all
+  /// linear layers but the last one of the network.
   std::vector<std::string> target_modules = {};
   LoraBase base = LoraBase::fp32;
   int64_t group = 32;         ///< int4: neighbours in a row that share a scale; even, or -1: the whole row
   bool double_quant = false;  ///< nf4: the scales of blocks are codes of 8 bits themselves
-  /// Paths of modules whose weights are kept in 16 bits where `base` has codes; '*' is any run of characters. The last
-  /// layer of the network is always one of them.
+  /// Paths of modules whose weights are kept in 16 bits where `base` has codes; '*' is any run of characters.
+  /// The last layer of the network is always one of them.
   std::vector<std::string> skip_modules = {};
 
   /// alpha / rank, or alpha / sqrt(rank) with use_rslora.
@@ -65,8 +65,8 @@ struct ULP_API LoraOptions {
   void validate() const;
   /// {"type": "ulp.lora.LoraOptions", "version": 1, ...}.
   std::string to_json() const;
-  /// Fields that are missing keep their defaults. Throws FileError for text that is no such JSON, an unknown field, a
-  /// value of another kind, or a newer version.
+  /// Fields that are missing keep their defaults. Throws FileError for text that is no such JSON, an unknown
+  /// field, a value of another kind, or a newer version.
   static LoraOptions from_json(const std::string& text);
   bool operator==(const LoraOptions&) const = default;
 };

@@ -19,10 +19,10 @@ const LoraLayer* layer_of(const LoraModel& model, const std::string& weight) {
   return found == model.layers().end() ? nullptr : &*found;
 }
 
-/// scaling B A, [out, in].
-at::Tensor delta_of(const LoraModel& model, const LoraLayer& layer) {
-  return at::mm(model.b(layer).detach().to(at::kFloat), model.a(layer).detach().to(at::kFloat))
-      .mul(model.options().scaling());
+/// scaling B A, [out, in], on the device of the frozen weight.
+at::Tensor delta_of(const LoraModel& model, const LoraLayer& layer, at::Device device) {
+  const auto whole = [&](const at::Tensor& tensor) { return tensor.detach().to(device, at::kFloat); };
+  return at::mm(whole(model.b(layer)), whole(model.a(layer))).mul(model.options().scaling());
 }
 
 /// W + scaling B A, [out, in], of a layer with or without an adapter.
@@ -35,7 +35,7 @@ at::Tensor merged_matrix(const LoraModel& model, const std::string& weight, cons
     values = model.base().graph->find_attribute(weight)->tensor.detach();
     if (layer->transposed) values = values.t();
   }
-  return layer == nullptr ? values : values + delta_of(model, *layer);
+  return layer == nullptr ? values : values + delta_of(model, *layer, values.device());
 }
 
 bool is_turned(const LoraModel& model, const std::string& weight, const LoraLayer* layer) {

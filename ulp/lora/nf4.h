@@ -1,13 +1,13 @@
-// NormalFloat of 4 bits (Dettmers et al. 2023, "QLoRA", section 3): 16 numbers in [-1, 1] at quantiles of the normal
-// distribution, and a scale for each block of 64 weights.
+// NormalFloat of 4 bits (Dettmers et al. 2023, "QLoRA", section 3): 16 numbers in [-1, 1] at quantiles of the
+// normal distribution, and a scale for each block of 64 weights.
 //
 //   codes    u8 [ceil(n / 2)]: the weights row by row, two in a byte, the first one in the high half
 //   absmax   f32 [blocks]: the largest magnitude of each block; the last block may be shorter
-//   w = table[code] absmax, rounded to float32 once; a code is the nearest one to w / absmax, of two the lower.
+//   w = table[code] absmax, rounded to float32 once; a code is the nearest to w / absmax, of two the lower.
 //
-// With double quantization the scales are codes themselves, of the signed dynamic type of 8 bits (Dettmers et al. 2022,
-// "8-bit optimizers via block-wise quantization"), as the authors' program has it:
-//   absmax   u8 [blocks], and f32 [ceil(blocks / 256)], the largest magnitude of absmax - offset in each block of 256
+// With double quantization the scales are codes themselves, of the signed dynamic type of 8 bits (Dettmers et
+// al. 2022, "8-bit optimizers via block-wise quantization"), as the authors' program has it:
+//   absmax   u8 [blocks], and f32 [ceil(blocks / 256)], the largest magnitude of absmax - offset in each 256
 //   offset   f32 [1]: the mean of all absmax
 #pragma once
 
