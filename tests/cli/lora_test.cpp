@@ -110,7 +110,7 @@ TEST_F(LoraTool, TrainsAnAdapterOn) {
 
 TEST_F(LoraTool, KilledRunContinuesBitForBit) {
   const std::string args =
-      "train --init llama --data second.txt --length 16 --batch 8 --max-steps 400 --threads 1 "
+      "train --init llama --data second.txt --length 16 --batch 8 --max-steps 150 --threads 1 "
       "--precision bf16 --lora 4 --lora-dropout 0.1 --lora-targets q_proj,up_proj --lora-base nf4 ";
   good(args + "--out whole");
   const std::string saved = args + "--checkpoint run.ckpt --checkpoint-every 5 --resume --out resumed";
@@ -155,6 +155,7 @@ TEST_F(LoraTool, RefusesByName) {
   expect_error(shop_->ulp(begin + "--adapter nowhere"), 3, "folder of PEFT");
   expect_error(shop_->ulp("eval llama --data second.txt --adapter nowhere"), 3, "folder of PEFT");
   EXPECT_FALSE(fs::exists(*shop_ / "bad"));
+  expect_error(shop_->ulp("lower adapter --out x.ulp"), 3, "--adapter merges it");
   good("lower llama --out plain.ulp");
   expect_error(shop_->ulp("eval plain.ulp --data second.txt --adapter adapter"), 3, "engine file");
   good("train --model gpt2 --data second.txt --length 16 --max-steps 1 --threads 1 --out gpt2.st");

@@ -218,6 +218,54 @@ TEST(AddLora, Gpt2HasTransposedWeightsAndATiedTable) {
   }
 }
 
+TEST(AddLora, RefusesModelsThatWriteTheirOwnTensors) {
+  torch::manual_seed(5);
+  struct NetImpl : torch::nn::Module {
+    NetImpl() : seen(register_buffer("seen", torch::zeros({8}))) {
+      register_module("layer", layer);
+      register_module("last", last);
+    }
+    Tensor forward(const Tensor& x) {
+      const Tensor y = layer(x);
+      {
+        const at::NoGradGuard no_grad;
+        seen.add_(y.detach().mean(0));
+      }
+      return last(y + seen);
+    }
+    torch::nn::Linear layer{8, 8}, last{8, 2};
+    Tensor seen;
+  };
+  const auto net = std::make_shared<NetImpl>();
+  const auto captured = ulp::capture(*net, {torch::randn({4, 8})});
+  EXPECT_ERROR(add_lora(captured, {.rank = 2, .target_modules = {"layer"}}),
+               "writes none of its own tensors");
+}
+
+TEST(AddLora, LayersThatRunTwiceHaveOneAdapter) {
+  torch::manual_seed(5);
+  struct NetImpl : torch::nn::Module {
+    NetImpl() {
+      register_module("layer", layer);
+      register_module("last", last);
+    }
+    Tensor forward(const Tensor& x) { return last(layer(torch::relu(layer(x)))); }
+    torch::nn::Linear layer{8, 8}, last{8, 2};
+  };
+  const auto net = std::make_shared<NetImpl>();
+  const Tensor x = torch::randn({4, 8});
+  const auto captured = ulp::capture(*net, {x});
+  for (const LoraBase base : {LoraBase::fp32, LoraBase::nf4}) {
+    const auto model = add_lora(captured, {.rank = 2, .target_modules = {"layer"}, .base = base});
+    ASSERT_EQ(model->layers().size(), 1U);
+    draw_adapters(*model);
+    const Tensor y = model->forward(x), z = merge_lora(*model)->forward(x);
+    EXPECT_LT((y - z).abs().max().item<double>(), 1e-5);
+    y.sum().backward();
+    EXPECT_GT(model->a(model->layers()[0]).grad().abs().max().item<double>(), 0);
+  }
+}
+
 TEST(AddLora, FreezesStatisticsOfBatchNorms) {
   torch::manual_seed(5);
   struct NetImpl : torch::nn::Module {

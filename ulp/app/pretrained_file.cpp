@@ -170,14 +170,14 @@ bool pretrained_classifier(const fs::path& path) {
 
 PretrainedModel load_pretrained_model(const fs::path& path, const ModelSpec& like, PretrainedFit fit) {
   if (is_gguf_file(path)) return exchange_files.functions(kLoadPublishedModelWhere).load_gguf(path);
-  const io::NamedTensors tensors = io::load_pretrained_tensors(path);
-  const bool partial = fit == PretrainedFit::partial;
-  const fs::path file = beside(path, "config.json");
-  PretrainedModel model;
   if (is_file(beside(path, "adapter_config.json")))
     fail_file(
         kLoadPublishedModelWhere, "expected a network alone in '", path.string(),
         "', got adapter_config.json beside it; --adapter merges it into the weights of a network alone");
+  const io::NamedTensors tensors = io::load_pretrained_tensors(path);
+  const bool partial = fit == PretrainedFit::partial;
+  const fs::path file = beside(path, "config.json");
+  PretrainedModel model;
   if (is_file(file)) {
     PublishedConfig config = read_published_config(file);
     take_sizes(path, like, config);
