@@ -42,7 +42,7 @@ namespace ulp::lora {
 /// in] and B [out, rank]. Names and defaults are PEFT's LoraConfig's, where it has the field.
 struct ULP_API LoraOptions {
   static constexpr const char* kType = "ulp.lora.LoraOptions";
-  static constexpr int64_t kLargestRank = 1 << 20;
+  static constexpr int64_t kLargestRank = 1 << 20;  ///< beyond it a file lies
 
   int64_t rank = 8;         ///< PEFT: r
   double alpha = 8;         ///< PEFT: lora_alpha

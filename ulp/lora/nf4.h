@@ -31,7 +31,7 @@ ULP_API const std::array<float, 256>& dynamic_table();
 
 /// Weights as codes, and the scales of their blocks.
 struct Nf4Tensor {
-  at::Tensor codes;
+  at::Tensor codes;                                          ///< u8, two in a byte
   at::Tensor absmax;                                         ///< f32, or u8 with double quantization
   std::optional<at::Tensor> scale_absmax = {}, offset = {};  ///< of double quantization
 };
