@@ -74,11 +74,16 @@ void check_fits_file(const QuantizeFlags& flags, const Plan& plan) {
                                             "; .onnx has a form of dynamic int8 and of weights alone");
 }
 
-/// --bits is a flag of --explain, and the short name of --weight-bits.
-void add_bits(int64_t bits, const app::QuantizeMode& mode, nlohmann::json& given) {
-  if (!std::holds_alternative<quant::WeightOnlyRecipe>(mode.default_recipe().recipe))
-    throw CLI::ValidationError(std::string("--bits is for --explain and --mode weight-only, got --mode ") +
-                               mode.name);
+/// --bits is a flag of --explain, and the short name of --weight-bits; of modes with tensors it is the bits of weights.
+void add_bits(int64_t bits, Plan& plan, nlohmann::json& given) {
+  if (quant::Recipe* tensors = quant::tensors_of(plan.recipe.recipe)) {
+    tensors->weight.scheme.bits = bits;
+    return;
+  }
+  if (!std::holds_alternative<quant::WeightOnlyRecipe>(plan.recipe.recipe))
+    throw CLI::ValidationError(
+        std::string("--bits is for --explain and the modes static, qat and weight-only, got --mode ") +
+        plan.mode.name);
   if (given.contains("bits") && given["bits"] != bits)
     throw CLI::ValidationError("--bits and --weight-bits are one, got two numbers");
   given["bits"] = bits;
@@ -97,7 +102,7 @@ Plan make_plan(const QuantizeFlags& flags) {
   const auto own = [&] { return recipe ? app::recipe_for(mode, std::move(*recipe)) : mode.default_recipe(); };
   Plan plan{mode, in_recipe(flags.recipe, own)};
   nlohmann::json given = flags.fields.given(mode.name);
-  if (flags.explain.bits_given()) add_bits(flags.explain.bits, mode, given);
+  if (flags.explain.bits_given()) add_bits(flags.explain.bits, plan, given);
   put_over(given, plan.recipe);
   as_usage([&] { in_recipe(flags.recipe, [&] { plan.recipe.validate(); }); });
   return plan;
@@ -316,6 +321,8 @@ void add_quantize(CLI::App& app) {
                   "  ulp quantize model.safetensors --samples 5000 --recipe recipe.json --out q.ulp -v\n"
                   "  ulp quantize model.safetensors --sensitivity\n"
                   "  ulp quantize model.safetensors --keep-worst 2 --compare --out q.ulp\n"
+                  "  ulp quantize bert.safetensors --method smoothquant --smoothquant-alpha auto --data "
+                  "reviews.tsv --out bert.ulp\n"
                   "  ulp quantize lstm.safetensors --mode dynamic --data book.txt --out lstm.ulp\n"
                   "  ulp quantize gpt2.safetensors --mode weight-only --method gptq --group 128 --act-order "
                   "--data book.txt --out gpt2.ulp\n"

@@ -122,11 +122,10 @@ void ExplainFlags::add_to(CLI::App& command) {
                             "quantize no model")
                 ->group(kGroup);
   const auto flag = [&](CLI::Option* option) { option->needs(explain)->group(kGroup); };
-  bits_option =
-      command.add_option("--bits", bits, "Bits of a code; of --mode weight-only those of its weights")
-          ->check(CLI::Range(2, 8))
-          ->group(kGroup)
-          ->default_str("8 of --explain");
+  bits_option = command.add_option("--bits", bits, "Bits of a code; of a model those of its weights")
+                    ->check(CLI::Range(2, 8))
+                    ->group(kGroup)
+                    ->default_str("8 of --explain");
   flag(command.add_flag("--signed", is_signed, "Signed codes (default: unsigned)"));
   flag(command.add_flag("--symmetric", symmetric, "Zero point fixed (default: affine)"));
   flag(command.add_flag("--restricted", restricted, "Signed codes without the lowest one"));

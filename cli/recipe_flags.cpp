@@ -34,6 +34,7 @@ class RecipeFlagAdder final : public FieldVisitor {
   }
   void on_choice(const FieldInfo& info, ChoiceField& field) override {
     std::string word = field.words[field.index];
+    if (share_list(info, field)) return;
     if (CLI::Option* option = plain(info, word)) {
       option->check(CLI::IsMember(std::vector<std::string>(field.words.begin(), field.words.end())));
     }
@@ -51,6 +52,19 @@ class RecipeFlagAdder final : public FieldVisitor {
   void on_custom(const FieldInfo&, const CustomField&) override {}
 
  private:
+  /// True where a list of texts has the flag: of this list of fields it takes one word.
+  bool share_list(const FieldInfo& info, const ChoiceField& field) {
+    for (RecipeFlags::Flag& flag : flags_.flags_) {
+      if (flag.name != flag_of(info) || !std::holds_alternative<std::vector<std::string>>(flag.value))
+        continue;
+      flag.fields[list_] = path_ / info.name;
+      flag.words[list_].assign(field.words.begin(), field.words.end());
+      flag.option->description(flag.option->get_description() + ". With " + flags_.chooser_ + ' ' + list_ +
+                               " one of " + CLI::detail::join(flag.words[list_], ", ") + ": " + info.help);
+      return true;
+    }
+    return false;
+  }
   /// A new flag for the field, or null where it has none, and where another list has one of the name, which the two share then.
   template <typename Value>
   RecipeFlags::Flag* start(const FieldInfo& info, const Value& value) {
@@ -112,9 +126,19 @@ nlohmann::json RecipeFlags::given(const std::string& list) const {
       throw CLI::ValidationError(
           flag.name, std::string("is for ") + chooser_ + ' ' + lists + ", got " + chooser_ + ' ' + list);
     }
-    std::visit([&](const auto& value) { all[field->second] = value; }, flag.value);
+    put(flag, list, all[field->second]);
   }
   return all;
+}
+
+void RecipeFlags::put(const Flag& flag, const std::string& list, nlohmann::json& field) {
+  const auto words = flag.words.find(list);
+  if (words == flag.words.end()) return std::visit([&](const auto& value) { field = value; }, flag.value);
+  const auto& given = std::get<std::vector<std::string>>(flag.value);
+  if (given.size() != 1 || std::ranges::find(words->second, given[0]) == words->second.end())
+    throw CLI::ValidationError(flag.name, "expected one of " + CLI::detail::join(words->second, ", ") +
+                                              ", got " + CLI::detail::join(given, ","));
+  field = given[0];
 }
 
 }  // namespace ulp::cli

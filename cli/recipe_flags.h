@@ -15,7 +15,8 @@
 
 namespace ulp::cli {
 
-/// The flags of several lists of fields, each under a title; lists may share flags of one name and kind.
+/// The flags of several lists of fields, each under a title; lists may share flags of one name and kind. A field of
+/// one word may share the flag of a list of texts that came before it.
 class RecipeFlags {
  public:
   /// `chooser` is the flag that says which list is used, for messages.
@@ -39,7 +40,12 @@ class RecipeFlags {
     CLI::Option* option = nullptr;
     std::map<std::string, nlohmann::json::json_pointer> fields =
         {};  ///< by list: where it stands in the JSON
+    /// By list: the words of which the field holds one, where the flag takes several for other lists.
+    std::map<std::string, std::vector<std::string>> words = {};
   };
+
+  /// Puts what the flag has into a field of the list.
+  static void put(const Flag& flag, const std::string& list, nlohmann::json& field);
 
   const char* chooser_;
   std::set<std::string> whole_;

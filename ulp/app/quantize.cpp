@@ -4,6 +4,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
+#include "ulp/quant/methods/scale_channels.h"
 #include "ulp/quant/quantize_model.h"
 
 namespace ulp::app {
@@ -43,12 +44,28 @@ std::shared_ptr<quant::PreparedModule> calibrate(const std::shared_ptr<graph::Gr
 }
 
 QuantizedModel quantize(const std::shared_ptr<graph::GraphModule>& captured, const quant::Recipe& recipe,
+                        const quant::Calibrate& feed) {
+  QuantizedModel result;
+  graph::PassReport scaling;
+  const auto model = quant::scale_channels(captured, recipe, feed, &scaling);
+  quant::Recipe rest = recipe;
+  rest.methods = recipe.methods.behind_scaling();
+  result.graph = quant::quantize(model, rest, feed, &result.report);
+  if (model != captured) result.scaled = model;
+  const auto put_first = [](const std::vector<std::string>& lines, std::vector<std::string>& all) {
+    all.insert(all.begin(), lines.begin(), lines.end());
+  };
+  put_first(scaling.changes, result.report.changes);
+  put_first(scaling.near_misses, result.report.near_misses);
+  return result;
+}
+
+QuantizedModel quantize(const std::shared_ptr<graph::GraphModule>& captured, const quant::Recipe& recipe,
                         const SplitData& data, int64_t samples, const train::OnSamples& on_samples) {
   check_samples(samples);
-  QuantizedModel result;
-  const auto feed = [&](graph::GraphModule& prepared) { run_samples(prepared, data, samples, on_samples); };
-  result.graph = quant::quantize(captured, recipe, feed, &result.report);
-  return result;
+  recipe.validate();
+  return app::quantize(captured, recipe,
+                       [&](graph::GraphModule& model) { run_samples(model, data, samples, on_samples); });
 }
 
 }  // namespace ulp::app

@@ -11,6 +11,7 @@
 #include "ulp/base/fields.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/pass.h"
+#include "ulp/quant/calibrate.h"
 #include "ulp/quant/qat/qat.h"
 #include "ulp/quant/quantize.h"
 #include "ulp/quant/recipe.h"
@@ -24,6 +25,8 @@ namespace ulp::app {
 struct QuantizedModel {
   std::shared_ptr<graph::GraphModule> graph;  ///< with explicit quantize and dequantize nodes
   graph::PassReport report;                   ///< what was quantized, and what not and why
+  /// The float model whose values those of `graph` stand for, where methods scaled the channels of the captured one.
+  std::shared_ptr<graph::GraphModule> scaled = nullptr;
 };
 
 /// prepare, and run the first `samples` of `data` through it. Throws ulp::Error for no samples and
@@ -33,7 +36,11 @@ ULP_API std::shared_ptr<quant::PreparedModule> calibrate(const std::shared_ptr<g
                                                          int64_t samples,
                                                          const train::OnSamples& on_samples = {});
 
-/// calibrate, convert. The captured model stays as it is.
+/// Quantizes by a static recipe, whose methods and observers run the batches of `feed`.
+ULP_API QuantizedModel quantize(const std::shared_ptr<graph::GraphModule>& captured,
+                                const quant::Recipe& recipe, const quant::Calibrate& feed);
+
+/// calibrate, convert; with the recipe's methods. The captured model stays as it is.
 ULP_API QuantizedModel quantize(const std::shared_ptr<graph::GraphModule>& captured,
                                 const quant::Recipe& recipe, const SplitData& data, int64_t samples,
                                 const train::OnSamples& on_samples = {});

@@ -17,7 +17,6 @@ constexpr int64_t kWeightBatch = 100;
 
 /// Calibrates on lists of inputs.
 QuantizedModel run_static_on_inputs(const QuantizeJob& job) {
-  QuantizedModel result;
   const auto feed = [&](graph::GraphModule& prepared) {
     const PollsInterrupts polls;
     int64_t done = 0;
@@ -27,16 +26,14 @@ QuantizedModel run_static_on_inputs(const QuantizeJob& job) {
       if (job.progress) job.progress(++done, static_cast<int64_t>(job.inputs.size()), "");
     }
   };
-  result.graph =
-      quant::quantize(job.captured, std::get<quant::StaticRecipe>(job.recipe.recipe), feed, &result.report);
-  return result;
+  return app::quantize(job.captured, std::get<quant::StaticRecipe>(job.recipe.recipe), feed);
 }
 
 QuantizedModel run_static(const QuantizeJob& job) {
   if (!job.inputs.empty()) return run_static_on_inputs(job);
   const int64_t samples = std::min(job.samples, job.data->samples());
   const auto& recipe = std::get<quant::StaticRecipe>(job.recipe.recipe);
-  return quantize(job.captured, recipe, *job.data, job.samples, [&](int64_t done) {
+  return app::quantize(job.captured, recipe, *job.data, job.samples, [&](int64_t done) {
     if (job.progress) job.progress(done, samples, "");
   });
 }

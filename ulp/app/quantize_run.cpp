@@ -35,6 +35,7 @@ class QuantizeRunner {
     if (request_.max_drop && request_.mode->trains)
       fail("app.run_quantize", "expected a mode that does not train for max_drop, got ", request_.mode->name);
     if (request_.sensitivity || request_.keep_worst > 0 || request_.max_drop) measure_sensitivity();
+    run_.outcome.reasons = sensitivity_notes_;
     if (!request_.make_engine) return std::move(run_);
     lower_float();
     make_engine();
@@ -56,8 +57,12 @@ class QuantizeRunner {
            request_.mode->name);
     }
     const int64_t samples = std::min(request_.samples, request_.data->samples());
+    quant::Recipe plain = *tensors;
+    plain.methods = {};
+    if (tensors->methods.any())
+      sensitivity_notes_.emplace_back("the sensitivity is that of layers quantized without the methods");
     const auto calibrated =
-        calibrate(request_.captured, *tensors, *request_.data, request_.samples, [&](int64_t done) {
+        calibrate(request_.captured, plain, *request_.data, request_.samples, [&](int64_t done) {
           show({"calibrating for the sensitivity", request_.data->unit, done, samples});
         });
     const SplitData tried = request_.test->first(kSensitivitySamples);
@@ -141,7 +146,8 @@ class QuantizeRunner {
                           done, total, note});
                   }});
     outcome.quantized = quantized.report.changes;
-    outcome.reasons = quantized.report.near_misses;
+    outcome.reasons = sensitivity_notes_;
+    std::ranges::copy(quantized.report.near_misses, std::back_inserter(outcome.reasons));
     LowerOptions options{.continued = request_.continued, .metadata = request_.metadata};
     options.metadata["recipe"] = run_.recipe.to_json();
     options.metadata["mode"] = mode.name;
@@ -160,8 +166,9 @@ class QuantizeRunner {
     if (!reference) return;
     if (!request_.test && request_.inputs.empty())
       fail("app.run_quantize", "expected test samples for the comparison, got none");
+    // Where methods scaled channels, values are those of the scaled network, which computes the same.
     outcome.comparison = quant::compare(
-        *reference, *quantized.graph,
+        quantized.scaled ? *quantized.scaled : *reference, *quantized.graph,
         request_.test
             ? std::vector<at::Tensor>{request_.test->first_inputs(request_.test->batch(kCompareSamples))}
             : request_.inputs.front());
@@ -170,7 +177,8 @@ class QuantizeRunner {
   const QuantizeRequest& request_;
   QuantizeRun run_;
   std::optional<runtime::Plan> float_plan_{};  ///< until it is evaluated
-  size_t kept_ = 0;                            ///< layers of the sensitivity, worst first, that stay in float
+  std::vector<std::string> sensitivity_notes_{};
+  size_t kept_ = 0;  ///< layers of the sensitivity, worst first, that stay in float
 };
 
 }  // namespace

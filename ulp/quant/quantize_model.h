@@ -16,18 +16,20 @@
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/pass.h"
 #include "ulp/quant/any_recipe.h"
+#include "ulp/quant/calibrate.h"
 #include "ulp/quant/quantize.h"
 
 namespace ulp::quant {
 
-/// Runs data through a prepared model: calibration batches, in eval mode without gradients.
-using Calibrate = std::function<void(graph::GraphModule& prepared)>;
 /// Trains a model, which comes in train mode; QatRecipe::schedule() says when to freeze what.
 using Train = std::function<void(QatModule& model)>;
 
 /// The quantized model; the captured one stays as it is, but its parameters are those that QAT trains. Throws
 /// ulp::Error for an invalid recipe, where prepare() and convert() (prepare_qat() and convert_qat()) do, and
 /// for no function. `report` receives what was quantized, and what not and why.
+///
+/// Methods that a static recipe names (methods/static_methods.h) come first: scale_channels(). `calibrate` is then
+/// called twice where smoothquant is among them, and has to give the same batches.
 ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
                                                      const StaticRecipe& recipe, const Calibrate& calibrate,
                                                      graph::PassReport* report = nullptr);

@@ -49,6 +49,9 @@ void TensorRecipe::validate(const char* what) const {
 
 void Recipe::validate() const {
   validate_activation(activation, "activation");
+  methods.validate("quant.Recipe");
+  if (methods.any() && (backend == Backend::weight_only || backend == Backend::binary))
+    fail("quant.Recipe", "expected no methods for ", to_string(backend), ", got ", methods.method.front());
   if (backend == Backend::weight_only) {
     weight.validate("weight");  // its schemes are quantize_weights()'s to judge
     if (!overrides.empty())

@@ -9,6 +9,7 @@
 
 #include "ulp/base/export.h"
 #include "ulp/base/fields.h"
+#include "ulp/quant/methods/static_methods.h"
 #include "ulp/quant/observers/observer_kind.h"
 #include "ulp/quant/scheme/scheme.h"
 
@@ -77,6 +78,7 @@ struct ULP_API Recipe {
   std::vector<std::string> skip_modules;  ///< module paths left in float; '*' matches any run of characters
   std::vector<std::string> skip_values;   ///< ops left in float, by the value they compute in the listing
   std::vector<Override> overrides;        ///< by op first, then by module, then by value; later ones win
+  StaticMethods methods;  ///< that quantize() runs with calibration data; prepare() refuses them
 
   /// Activations u8 affine per tensor by histogram; weights s8 symmetric per output channel by min-max, in
   /// the restricted range [-127, 127]: the full range would make s = max / 127.5 and put a bias into every
@@ -112,7 +114,7 @@ struct ULP_API Recipe {
   /// True if a skip pattern matches the op's module or its value.
   bool skips(const OpName& name) const;
 
-  /// {"type": "ulp.quant.Recipe", "version": 4, ...}.
+  /// {"type": "ulp.quant.Recipe", "version": 5, ...}.
   std::string to_json() const;
   /// Reads this version and older ones; fields that are missing keep the values of x86_int8(). Throws
   /// FileError for text that is no such JSON, an unknown field, a value of another kind, or a newer version.
@@ -130,7 +132,7 @@ ULP_API std::vector<std::string> recipe_profiles();
 ULP_API bool matches_module(const std::string& pattern, const std::string& module);
 
 /// 2: observers by percentile, entropy, mse and fixed bounds with their parameters; groups, tokens and
-/// blocks. 3: backends, overrides, skip_values. 4: the backend binary.
-inline constexpr int kRecipeVersion = 4;
+/// blocks. 3: backends, overrides, skip_values. 4: the backend binary. 5: methods.
+inline constexpr int kRecipeVersion = 5;
 
 }  // namespace ulp::quant

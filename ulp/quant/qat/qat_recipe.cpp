@@ -54,6 +54,9 @@ QatSchedule QatRecipe::schedule(int64_t total_steps) const {
 
 void QatRecipe::validate() const {
   tensors.validate();
+  if (tensors.methods.any())
+    fail("quant.QatRecipe", "expected no methods of static quantization where a network is trained, got ",
+         tensors.methods.method.front());
   if (tensors.backend != Backend::binary && options.binary != BinaryOptions()) {
     fail("quant.QatRecipe", "expected the backend binary for the fields of 'binary', got ",
          to_string(tensors.backend));

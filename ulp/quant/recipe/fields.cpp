@@ -30,6 +30,7 @@ void Recipe::visit_fields(FieldVisitor& visit) {
   visit({"skip_values", "Ops left in float, by the value they compute in the listing"}, skip_values);
   const Override prototype{.op = {}, .module = {}, .value = {}, .activation = activation, .weight = weight};
   visit({"overrides", "Exceptions for some ops"}, overrides, prototype);
+  methods.visit_fields(visit);
 }
 
 std::string Recipe::to_json() const {

@@ -145,6 +145,9 @@ InferenceForm training_form(const Graph& inferring, const Recipe& recipe,
 
 InferenceForm inference_form(const Graph& captured, const Recipe& recipe, Purpose purpose) {
   recipe.validate();
+  if (recipe.methods.any())
+    fail("quant.prepare", "expected a recipe without methods, which quantize() runs with its data, got ",
+         recipe.methods.method.front());
   std::vector<std::string> near_misses;
   std::shared_ptr<Graph> graph = inference_graph(captured, &near_misses);
   if (purpose == Purpose::conversion) {

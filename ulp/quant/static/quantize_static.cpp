@@ -2,6 +2,7 @@
 #include <torch/utils.h>
 
 #include "ulp/base/error.h"
+#include "ulp/quant/methods/scale_channels.h"
 #include "ulp/quant/quantize_model.h"
 
 namespace ulp::quant {
@@ -9,17 +10,34 @@ namespace ulp::quant {
 using graph::GraphModule;
 using graph::PassReport;
 
+namespace {
+
+/// Lines of what came before go before those of the rest.
+void put_first(const PassReport& before, PassReport& report) {
+  report.changes.insert(report.changes.begin(), before.changes.begin(), before.changes.end());
+  report.near_misses.insert(report.near_misses.begin(), before.near_misses.begin(), before.near_misses.end());
+}
+
+}  // namespace
+
 std::shared_ptr<GraphModule> quantize(const std::shared_ptr<GraphModule>& captured,
                                       const StaticRecipe& recipe, const Calibrate& calibrate,
                                       PassReport* report) {
   if (!calibrate) fail("quant.quantize", "expected a function that runs calibration data, got none");
-  const auto prepared = prepare(captured, recipe);
+  recipe.validate();
+  graph::PassReport scaled;
+  const auto model = scale_channels(captured, recipe, calibrate, &scaled);
+  Recipe plain = recipe;
+  plain.methods = recipe.methods.behind_scaling();
+  const auto prepared = prepare(model, plain);
   prepared->eval();
   {
     const at::NoGradGuard no_grad;
     calibrate(*prepared);
   }
-  return convert(prepared, report);
+  const auto converted = convert(prepared, report);
+  if (report != nullptr) put_first(scaled, *report);
+  return converted;
 }
 
 }  // namespace ulp::quant

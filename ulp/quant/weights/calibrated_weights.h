@@ -22,16 +22,10 @@
 #include "ulp/base/export.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/pass.h"
+#include "ulp/quant/calibrate.h"
 #include "ulp/quant/weights/weights.h"
 
 namespace ulp::quant {
-
-/// Takes one batch: the inputs of the model, as GraphModule::run() does.
-using RunBatch = std::function<void(const std::vector<at::Tensor>& inputs)>;
-/// Calls `run` with each batch in turn. It is called once; with WeightOnlyRecipe::recompute once for each
-/// input of layers, and then has to give the same batches every time. Batches are not kept; unless recompute
-/// is set, the activations are that later layers need: those of one place in the model.
-using CalibrationData = std::function<void(const RunBatch& run)>;
 
 /// The error that a method leaves in one layer.
 struct WeightError {

@@ -106,8 +106,11 @@ class ScaleFolder {
 
 }  // namespace
 
-std::string divide_input(Graph& graph, const std::vector<Node*>& layers, const at::Tensor& scale,
-                         std::map<std::string, StoredQuantizedWeight>& codes) {
+namespace {
+
+/// With `keep` a product stays where nothing else takes 1 / scale.
+std::string divide(Graph& graph, const std::vector<Node*>& layers, const at::Tensor& scale,
+                   std::map<std::string, StoredQuantizedWeight>& codes, bool keep) {
   Node* first = layers.front();
   Value* input = first->arg("input").value;
   const std::string name = first->arg("weight").value->producer->target() + ".input_scale";
@@ -119,11 +122,23 @@ std::string divide_input(Graph& graph, const std::vector<Node*>& layers, const a
   product->output()->meta = input->meta;
   for (Node* layer : layers) layer->arg("input") = product->output();
   std::string where = ScaleFolder(graph, inverse, codes).fold(input, product);
-  if (where.empty()) return where;
+  if (where.empty() && keep) return where;
   for (Node* layer : layers) layer->arg("input") = input;
   graph.erase(product);
   graph.remove_dead(/*attributes=*/true);
   return where;
+}
+
+}  // namespace
+
+std::string divide_input(Graph& graph, const std::vector<Node*>& layers, const at::Tensor& scale,
+                         std::map<std::string, StoredQuantizedWeight>& codes) {
+  return divide(graph, layers, scale, codes, /*keep=*/true);
+}
+
+std::string fold_into_maker(Graph& graph, const std::vector<Node*>& layers, const at::Tensor& scale) {
+  std::map<std::string, StoredQuantizedWeight> none;
+  return divide(graph, layers, scale, none, /*keep=*/false);
 }
 
 }  // namespace ulp::quant
