@@ -44,13 +44,13 @@ std::shared_ptr<quant::PreparedModule> calibrate(const std::shared_ptr<graph::Gr
 }
 
 QuantizedModel quantize(const std::shared_ptr<graph::GraphModule>& captured, const quant::Recipe& recipe,
-                        const quant::Calibrate& feed) {
+                        const quant::Calibrate& feed, const quant::OnLayer& on_layer) {
   QuantizedModel result;
   graph::PassReport scaling;
   const auto model = quant::scale_channels(captured, recipe, feed, &scaling);
   quant::Recipe rest = recipe;
   rest.methods = recipe.methods.behind_scaling();
-  result.graph = quant::quantize(model, rest, feed, &result.report);
+  result.graph = quant::quantize(model, rest, feed, &result.report, nullptr, on_layer);
   if (model != captured) result.scaled = model;
   const auto put_first = [](const std::vector<std::string>& lines, std::vector<std::string>& all) {
     all.insert(all.begin(), lines.begin(), lines.end());
@@ -61,11 +61,12 @@ QuantizedModel quantize(const std::shared_ptr<graph::GraphModule>& captured, con
 }
 
 QuantizedModel quantize(const std::shared_ptr<graph::GraphModule>& captured, const quant::Recipe& recipe,
-                        const SplitData& data, int64_t samples, const train::OnSamples& on_samples) {
+                        const SplitData& data, int64_t samples, const train::OnSamples& on_samples,
+                        const quant::OnLayer& on_layer) {
   check_samples(samples);
   recipe.validate();
-  return app::quantize(captured, recipe,
-                       [&](graph::GraphModule& model) { run_samples(model, data, samples, on_samples); });
+  const auto feed = [&](graph::GraphModule& model) { run_samples(model, data, samples, on_samples); };
+  return app::quantize(captured, recipe, feed, on_layer);
 }
 
 }  // namespace ulp::app

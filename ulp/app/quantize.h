@@ -15,6 +15,7 @@
 #include "ulp/quant/qat/qat.h"
 #include "ulp/quant/quantize.h"
 #include "ulp/quant/recipe.h"
+#include "ulp/quant/weights/calibrated_weights.h"
 #include "ulp/train/checkpointing.h"
 #include "ulp/train/evaluate.h"
 #include "ulp/train/trainer.h"
@@ -36,14 +37,16 @@ ULP_API std::shared_ptr<quant::PreparedModule> calibrate(const std::shared_ptr<g
                                                          int64_t samples,
                                                          const train::OnSamples& on_samples = {});
 
-/// Quantizes by a static recipe, whose methods and observers run the batches of `feed`.
+/// Quantizes by a static recipe, whose methods and observers run the batches of `feed`. `on_layer` hears of layers whose
+/// codes a method decides.
 ULP_API QuantizedModel quantize(const std::shared_ptr<graph::GraphModule>& captured,
-                                const quant::Recipe& recipe, const quant::Calibrate& feed);
+                                const quant::Recipe& recipe, const quant::Calibrate& feed,
+                                const quant::OnLayer& on_layer = {});
 
 /// calibrate, convert; with the recipe's methods. The captured model stays as it is.
 ULP_API QuantizedModel quantize(const std::shared_ptr<graph::GraphModule>& captured,
                                 const quant::Recipe& recipe, const SplitData& data, int64_t samples,
-                                const train::OnSamples& on_samples = {});
+                                const train::OnSamples& on_samples = {}, const quant::OnLayer& on_layer = {});
 
 /// prepare_qat, train on all of `data`, convert_qat. The parameters of the captured model are trained; what its masks prune stays
 /// pruned. Throws

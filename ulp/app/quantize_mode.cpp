@@ -26,16 +26,17 @@ QuantizedModel run_static_on_inputs(const QuantizeJob& job) {
       if (job.progress) job.progress(++done, static_cast<int64_t>(job.inputs.size()), "");
     }
   };
-  return app::quantize(job.captured, std::get<quant::StaticRecipe>(job.recipe.recipe), feed);
+  return app::quantize(job.captured, std::get<quant::StaticRecipe>(job.recipe.recipe), feed, job.on_layer);
 }
 
 QuantizedModel run_static(const QuantizeJob& job) {
   if (!job.inputs.empty()) return run_static_on_inputs(job);
   const int64_t samples = std::min(job.samples, job.data->samples());
   const auto& recipe = std::get<quant::StaticRecipe>(job.recipe.recipe);
-  return app::quantize(job.captured, recipe, *job.data, job.samples, [&](int64_t done) {
+  const auto on_samples = [&](int64_t done) {
     if (job.progress) job.progress(done, samples, "");
-  });
+  };
+  return app::quantize(job.captured, recipe, *job.data, job.samples, on_samples, job.on_layer);
 }
 
 QuantizedModel run_qat(const QuantizeJob& job) {

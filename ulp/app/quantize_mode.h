@@ -24,6 +24,8 @@ struct QuantizeJob {
   train::Checkpointing saving = {};  ///< qat: of the training
   /// So much of the work is done; `note` is short free text.
   std::function<void(int64_t done, int64_t total, const std::string& note)> progress;
+  /// static: so many layers have the codes that a method decides; `layer` comes next.
+  quant::OnLayer on_layer = {};
 };
 
 /// One way of quantizing, as `ulp quantize --mode` names it.

@@ -138,13 +138,18 @@ class QuantizeRunner {
                   .samples = request_.samples,
                   .inputs = request_.inputs,
                   .saving = request_.saving,
-                  .progress = [&](int64_t done, int64_t total, const std::string& note) {
-                    show({mode.verb,
-                          mode.unit != nullptr ? mode.unit
-                          : request_.data      ? request_.data->unit
-                                               : "batch",
-                          done, total, note});
-                  }});
+                  .progress =
+                      [&](int64_t done, int64_t total, const std::string& note) {
+                        show({mode.verb,
+                              mode.unit != nullptr ? mode.unit
+                              : request_.data      ? request_.data->unit
+                                                   : "batch",
+                              done, total, note});
+                      },
+                  .on_layer =
+                      [&](int64_t done, int64_t total, const std::string& layer) {
+                        show({"deciding codes", "layer", done, total, layer});
+                      }});
     outcome.quantized = quantized.report.changes;
     outcome.reasons = sensitivity_notes_;
     std::ranges::copy(quantized.report.near_misses, std::back_inserter(outcome.reasons));

@@ -13,9 +13,8 @@ using Calibrate = std::function<void(graph::GraphModule& model)>;
 
 /// Takes one batch: the inputs of the model, as GraphModule::run() does.
 using RunBatch = std::function<void(const std::vector<at::Tensor>& inputs)>;
-/// Calls `run` with each batch in turn. It is called once; with WeightOnlyRecipe::recompute once for each
-/// input of layers, and then has to give the same batches every time. Batches are not kept; unless recompute
-/// is set, the activations are that later layers need: those of one place in the model.
+/// Calls `run` with each batch in turn. It is called once, or as often as the function says that takes it, and has
+/// to give the same batches every time.
 using CalibrationData = std::function<void(const RunBatch& run)>;
 
 }  // namespace ulp::quant

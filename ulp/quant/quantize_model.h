@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "ulp/base/export.h"
 #include "ulp/graph/graph_module.h"
@@ -18,6 +19,7 @@
 #include "ulp/quant/any_recipe.h"
 #include "ulp/quant/calibrate.h"
 #include "ulp/quant/quantize.h"
+#include "ulp/quant/weights/calibrated_weights.h"
 
 namespace ulp::quant {
 
@@ -28,11 +30,16 @@ using Train = std::function<void(QatModule& model)>;
 /// ulp::Error for an invalid recipe, where prepare() and convert() (prepare_qat() and convert_qat()) do, and
 /// for no function. `report` receives what was quantized, and what not and why.
 ///
-/// Methods that a static recipe names (methods/static_methods.h) come first: scale_channels(). `calibrate` is then
-/// called twice where smoothquant is among them, and has to give the same batches.
+/// Methods that a static recipe names (methods/static_methods.h) run in this order: scale_channels(); observers;
+/// conversion; then, layer after layer in order of execution, adaround_codes() and the correction of biases, each on the
+/// inputs that the layer gets in the float and in the quantized network. `calibrate` is called once for observers,
+/// once for smoothquant, and twice for both of the latter (with `recompute` twice a layer); it has to give the
+/// same batches every time. `errors` receives what learned rounding leaves of each layer.
 ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
                                                      const StaticRecipe& recipe, const Calibrate& calibrate,
-                                                     graph::PassReport* report = nullptr);
+                                                     graph::PassReport* report = nullptr,
+                                                     std::vector<WeightError>* errors = nullptr,
+                                                     const OnLayer& on_layer = {});
 /// Quantizes by training (QAT).
 ULP_API std::shared_ptr<graph::GraphModule> quantize(const std::shared_ptr<graph::GraphModule>& captured,
                                                      const QatRecipe& recipe, const Train& train,

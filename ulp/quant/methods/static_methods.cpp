@@ -41,11 +41,16 @@ StaticMethods StaticMethods::behind_scaling() const {
 void StaticMethods::visit_fields(FieldVisitor& visit) {
   visit({"method",
          "Methods, with commas between them: cle (ranges of neighbouring layers are made equal), smoothquant "
-         "(norms take the size of large channels)"},
+         "(norms take the size of large channels), adaround (rounding is learned), bias_correction (biases "
+         "take the mean error)"},
         method);
   visit({"smoothquant_alpha", "smoothquant: a number in [0, 1], or auto: the least error of each layer"},
         smoothquant_alpha);
   visit({"replace_relu6", "cle: a relu6 between two layers becomes a relu"}, replace_relu6);
+  visit({"adaround_iterations", "adaround: steps of learning for each layer", 1}, adaround_iterations);
+  visit({"recompute",
+         "Methods with data: each layer's inputs are computed from the start: less memory, more time"},
+        recompute);
 }
 
 void StaticMethods::validate(const char* where) const {
@@ -62,6 +67,9 @@ void StaticMethods::validate(const char* where) const {
     fail(where, "expected smoothquant_alpha of ", SmoothAlpha::kExpected, ", got ", smoothquant_alpha.value);
   expect(StaticMethod::smoothquant, smoothquant_alpha == plain.smoothquant_alpha, "smoothquant_alpha");
   expect(StaticMethod::cle, replace_relu6 == plain.replace_relu6, "replace_relu6");
+  expect(StaticMethod::adaround, adaround_iterations == plain.adaround_iterations, "adaround_iterations");
+  if (recompute && !has(StaticMethod::adaround) && !has(StaticMethod::bias_correction))
+    fail(where, "expected the method adaround or bias_correction for recompute");
   check_limits(where, *this);
 }
 

@@ -12,19 +12,23 @@
 
 namespace ulp::quant {
 
-/// What acts on a network before its weights have codes. They run in this order.
+/// What acts on a network before or after its weights have codes. They run in this order.
 enum class StaticMethod : uint8_t {
-  cle,         ///< cross-layer equalization (Nagel et al. 2019)
-  smoothquant  ///< channels of activations are scaled down, those of weights up (Xiao et al. 2022)
+  cle,             ///< cross-layer equalization (Nagel et al. 2019)
+  smoothquant,     ///< channels of activations are scaled down, those of weights up (Xiao et al. 2022)
+  adaround,        ///< rounding up or down is learned (Nagel et al. 2020)
+  bias_correction  ///< biases take the mean error of their layer (Nagel et al. 2019)
 };
 
 }  // namespace ulp::quant
 
 template <>
 struct ulp::EnumNames<ulp::quant::StaticMethod> {
-  static constexpr std::array<Word<quant::StaticMethod>, 2> list = {
+  static constexpr std::array<Word<quant::StaticMethod>, 4> list = {
       {{quant::StaticMethod::cle, "cle", "ranges of neighbouring layers' channels are made equal"},
-       {quant::StaticMethod::smoothquant, "smoothquant", "norms take the size of large channels"}}};
+       {quant::StaticMethod::smoothquant, "smoothquant", "norms take the size of large channels"},
+       {quant::StaticMethod::adaround, "adaround", "rounding up or down is learned"},
+       {quant::StaticMethod::bias_correction, "bias_correction", "biases take the mean error"}}};
 };
 
 namespace ulp::quant {
@@ -51,6 +55,9 @@ struct ULP_API StaticMethods {
   /// cle: a relu6 between two layers becomes a relu, which changes the float network where it clamps at 6. Else
   /// such layers are left out.
   bool replace_relu6 = false;
+  int64_t adaround_iterations = 2000;  ///< of Adam, on all data at once
+  /// adaround, bias_correction: inputs of layers are computed from the start: less memory, more time.
+  bool recompute = false;
 
   bool any() const { return !method.empty(); }
   bool has(StaticMethod one) const;

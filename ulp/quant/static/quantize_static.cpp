@@ -2,7 +2,9 @@
 #include <torch/utils.h>
 
 #include "ulp/base/error.h"
+#include "ulp/quant/methods/refine_codes.h"
 #include "ulp/quant/methods/scale_channels.h"
+#include "ulp/quant/methods/watched_model.h"
 #include "ulp/quant/quantize_model.h"
 
 namespace ulp::quant {
@@ -22,21 +24,27 @@ void put_first(const PassReport& before, PassReport& report) {
 
 std::shared_ptr<GraphModule> quantize(const std::shared_ptr<GraphModule>& captured,
                                       const StaticRecipe& recipe, const Calibrate& calibrate,
-                                      PassReport* report) {
+                                      PassReport* report, std::vector<WeightError>* errors,
+                                      const OnLayer& on_layer) {
   if (!calibrate) fail("quant.quantize", "expected a function that runs calibration data, got none");
   recipe.validate();
-  graph::PassReport scaled;
+  PassReport scaled, result;
   const auto model = scale_channels(captured, recipe, calibrate, &scaled);
   Recipe plain = recipe;
-  plain.methods = recipe.methods.behind_scaling();
+  plain.methods = {};
   const auto prepared = prepare(model, plain);
+  if (recipe.methods.has(StaticMethod::bias_correction)) add_zero_biases(*prepared);
   prepared->eval();
   {
     const at::NoGradGuard no_grad;
     calibrate(*prepared);
   }
-  const auto converted = convert(prepared, report);
-  if (report != nullptr) put_first(scaled, *report);
+  const auto converted = convert(prepared, &result);
+  const StaticMethods rest = recipe.methods.behind_scaling();
+  if (rest.any())
+    refine_codes(*converted, *prepared, rest, batches_of(model, calibrate), result, errors, on_layer);
+  put_first(scaled, result);
+  if (report != nullptr) *report = std::move(result);
   return converted;
 }
 

@@ -13,7 +13,6 @@ LayerInputs::LayerInputs(const graph::Graph& graph, const CalibrationData& data,
     : graph_(graph.clone()), data_(data), recompute_(recompute) {
   const std::vector<std::pair<std::string, graph::Attribute>> attributes = graph_->attributes();
   for (const auto& [name, attribute] : attributes) {
-    if (attribute.tensor.dim() != 2 || !attribute.tensor.is_floating_point()) continue;
     const at::Tensor own = attribute.tensor.detach();
     weights_[name] = own;
     graph_->set_attribute(name, {attribute.kind, own});
@@ -47,9 +46,10 @@ void LayerInputs::run(Program::Frame& frame, size_t from, size_t to) const {
   });
 }
 
-void LayerInputs::look(const Node& layer, FunctionRef<void(const at::Tensor& input)> use) {
-  const size_t step = steps_.at(layer.name());
-  const auto slot = static_cast<size_t>(program_->slot_of(program_->node(step).arg("input").value));
+void LayerInputs::look(const Node& layer, FunctionRef<void(const at::Tensor& input)> use,
+                       const std::string& before) {
+  const size_t own = steps_.at(layer.name()), step = before.empty() ? own : steps_.at(before);
+  const auto slot = static_cast<size_t>(program_->slot_of(program_->node(own).arg("input").value));
   if (recompute_ || !started_) {
     data_([&](const std::vector<at::Tensor>& inputs) {
       const at::NoGradGuard no_grad;

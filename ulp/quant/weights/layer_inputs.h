@@ -20,10 +20,12 @@ class LayerInputs {
  public:
   LayerInputs(const graph::Graph& graph, const CalibrationData& data, bool recompute);
 
-  /// Calls `use` with the layer's input in each batch. Layers come in order of execution.
-  void look(const graph::Node& layer, FunctionRef<void(const at::Tensor& input)> use);
+  /// Calls `use` with the layer's input in each batch. Layers come in order of execution. With `before`, the name of a
+  /// node behind the one that makes the input, no step from that node on has run by then.
+  void look(const graph::Node& layer, FunctionRef<void(const at::Tensor& input)> use,
+            const std::string& before = {});
 
-  /// What reads this weight from now on, reads these numbers.
+  /// What reads this weight, or its codes, from now on, reads these numbers.
   void replace(const std::string& weight, const at::Tensor& values);
 
  private:
