@@ -110,9 +110,9 @@ TEST_F(QuantizeWeights, WrongUseIsSaid) {
   expect_error(quantize("--calibration book.txt --out x.ulp"), 2, "--calibration");
   expect_error(quantize("--method gptq --calibration none.txt --out x.ulp"), 3, "none.txt");
   expect_error(shop_->ulp("quantize m.safetensors --mode dynamic --bits 4 --out x.ulp"), 2,
-               "--bits is for --explain and --mode weight-only, got --mode dynamic");
+               "--bits is for --explain and the modes static, qat and weight-only, got --mode dynamic");
   expect_error(shop_->ulp("quantize m.safetensors --method gptq --mode dynamic --out x.ulp"), 2,
-               "--method: is for --mode weight-only, got --mode dynamic");
+               "--method: is for --mode qat, static, weight-only, got --mode dynamic");
   EXPECT_FALSE(std::filesystem::exists(*shop_ / "x.ulp"));
 }
 

@@ -244,7 +244,7 @@ TEST(SmoothQuant, BadInputIsSaidByName) {
     return error_of([&] { other.validate(); });
   };
   EXPECT_SAYS(invalid([](Recipe& one) { one.methods.method = {"smooth"}; }),
-              "expected method cle or smoothquant, got 'smooth'");
+              "expected method cle, smoothquant, adaround or bias_correction, got 'smooth'");
   EXPECT_SAYS(invalid([](Recipe& one) {
                 one.methods.method = {"cle", "cle"};
               }),

@@ -14,7 +14,7 @@ constexpr const char* kAdaroundWhere = "quant.adaround_codes";
 constexpr double kZeta = 1.1, kGamma = -0.1;  // of the rectified sigmoid
 constexpr double kRate = 0.01, kMomentum = 0.9, kVariance = 0.999, kEpsilon = 1e-8;
 constexpr double kBetaFirst = 20, kBetaLast = 2, kWarmUp = 0.2;
-constexpr double kPull = 0.1;  // of h to 0 and 1
+constexpr double kPull = 10;  // of h to 0 and 1
 constexpr int64_t kAskEvery = 64;
 
 void check(const at::Tensor& weight, const at::Tensor& scale, const RoundingData& data) {

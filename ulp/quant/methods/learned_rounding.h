@@ -27,11 +27,11 @@ struct LearnedCodes {
 
 /// AdaRound (Nagel et al. 2020, arXiv 2004.10568, equations 21 to 25): Q = s clamp(floor(W / s) + h(V), qmin, qmax) with
 /// the rectified sigmoid h(V) = clamp(1.2 sigmoid(V) - 0.1, 0, 1), which begins at h = W / s - floor(W / s). Adam (rate
-/// 0.01) lessens columns E / E_nearest + 0.1 sum(1 - |2 h - 1|^beta) for each row, where E = sum (W x - Q q)^2 over all
+/// 0.01) lessens columns E / E_nearest + 10 sum(1 - |2 h - 1|^beta) for each row, where E = sum (W x - Q q)^2 over all
 /// data and E_nearest is that of rounding to nearest. After a fifth of the `iterations`, in which the second term is
 /// left out, beta falls from 20 to 2. At the end h becomes 0 or 1, and rows that are then worse than rounded to nearest
-/// are rounded to nearest. Weights of 0 stay 0. Differs from the paper: all data at once instead of batches, and no
-/// activation behind the layer in E.
+/// are rounded to nearest. Weights of 0 stay 0. Differs from the paper: errors are relative, so that the weight of
+/// the second term (there 0.01) means the same in every row; all data at once instead of batches; no activation behind the layer in E.
 ///   weight  f32 [groups, rows, columns]
 ///   scale   f32 [groups, rows, 1]: s
 /// Throws ulp::Error for other shapes and for sums that are not finite.
