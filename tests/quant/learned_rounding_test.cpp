@@ -50,7 +50,7 @@ TEST(Adaround, FindsWhatEnumerationFinds) {
   for (int seed = 0; seed < 8; ++seed) {
     torch::manual_seed(seed);
     const RoundingCase one(60, 2, 6);
-    const LearnedCodes made = adaround_codes(one.weight, one.scale, one.scheme, one.data(), 1500);
+    const LearnedRounding made = adaround_weight(one.weight, one.scale, one.scheme, one.data(), 1500);
     double error = 0, nearest = 0, best = 0;
     for (int64_t row = 0; row < 2; ++row) {
       const Tensor steps = one.weight[0][row] / one.scale[0][row], codes = made.codes[0][row].to(at::kFloat);
@@ -78,15 +78,15 @@ TEST(Adaround, FindsWhatEnumerationFinds) {
 TEST(Adaround, IsTheSameEveryTimeAndRefusesOtherShapes) {
   torch::manual_seed(1);
   const RoundingCase one(40, 3, 5);
-  const LearnedCodes a = adaround_codes(one.weight, one.scale, one.scheme, one.data(), 200);
-  EXPECT_TRUE(a.codes.equal(adaround_codes(one.weight, one.scale, one.scheme, one.data(), 200).codes));
+  const LearnedRounding a = adaround_weight(one.weight, one.scale, one.scheme, one.data(), 200);
+  EXPECT_TRUE(a.codes.equal(adaround_weight(one.weight, one.scale, one.scheme, one.data(), 200).codes));
   RoundingData data = one.data();
   data.products = data.products.transpose(1, 2);
-  EXPECT_SAYS(error_of([&] { adaround_codes(one.weight, one.scale, one.scheme, data, 10); }),
+  EXPECT_SAYS(error_of([&] { adaround_weight(one.weight, one.scale, one.scheme, data, 10); }),
               "expected sums for a weight [groups, rows, columns]");
   data = one.data();
   data.norm[0][0] = NAN;
-  EXPECT_SAYS(error_of([&] { adaround_codes(one.weight, one.scale, one.scheme, data, 10); }),
+  EXPECT_SAYS(error_of([&] { adaround_weight(one.weight, one.scale, one.scheme, data, 10); }),
               "expected finite weights and sums");
 }
 

@@ -31,7 +31,7 @@ using Train = std::function<void(QatModule& model)>;
 /// for no function. `report` receives what was quantized, and what not and why.
 ///
 /// Methods that a static recipe names (methods/static_methods.h) run in this order: scale_channels(); observers;
-/// conversion; then, layer after layer in order of execution, adaround_codes() and the correction of biases, each on the
+/// conversion; then, layer after layer in order of execution, adaround_weight() and the correction of biases, each on the
 /// inputs that the layer gets in the float and in the quantized network. `calibrate` is called once for observers,
 /// once for smoothquant, and twice for both of the latter (with `recompute` twice a layer); it has to give the
 /// same batches every time. `errors` receives what learned rounding leaves of each layer.

@@ -10,7 +10,7 @@
 namespace ulp::quant {
 namespace {
 
-constexpr const char* kAdaroundWhere = "quant.adaround_codes";
+constexpr const char* kAdaroundWhere = "quant.adaround_weight";
 constexpr double kZeta = 1.1, kGamma = -0.1;  // of the rectified sigmoid
 constexpr double kRate = 0.01, kMomentum = 0.9, kVariance = 0.999, kEpsilon = 1e-8;
 constexpr double kBetaFirst = 20, kBetaLast = 2, kWarmUp = 0.2;
@@ -54,7 +54,7 @@ class RoundingLearner {
     nearest_error_ = error_of(nearest_);
   }
 
-  LearnedCodes learn(int64_t iterations) {
+  LearnedRounding learn(int64_t iterations) {
     const at::Tensor up = optimize(iterations) >= 0.5;
     const at::Tensor learned = at::where(free_, (floor_ + up).clamp_(low_, high_), at::zeros_like(floor_));
     const at::Tensor error = error_of(learned), better = error < nearest_error_;
@@ -113,8 +113,8 @@ class RoundingLearner {
 
 }  // namespace
 
-LearnedCodes adaround_codes(const at::Tensor& weight, const at::Tensor& scale, const Scheme& scheme,
-                            const RoundingData& data, int64_t iterations) {
+LearnedRounding adaround_weight(const at::Tensor& weight, const at::Tensor& scale, const Scheme& scheme,
+                                const RoundingData& data, int64_t iterations) {
   check(weight, scale, data);
   const at::NoGradGuard no_grad;
   return RoundingLearner(weight, scale, scheme, data).learn(iterations);

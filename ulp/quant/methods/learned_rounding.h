@@ -10,8 +10,8 @@
 
 namespace ulp::quant {
 
-/// What calibration data say of a matrix [rows, columns] W of a layer, or of one for each group: sums over the rows x
-/// of its input in the float network and q of the same input in the quantized one. f64.
+/// Calibration data as a matrix W [rows, columns] of a layer sees them, or one for each group: sums over the rows x of
+/// its input in the float network and q of the same input in the quantized one. f64.
 struct RoundingData {
   at::Tensor hessian;   ///< [groups, columns, columns]: sum q q^T
   at::Tensor products;  ///< [groups, rows, columns]: sum (W x) q^T
@@ -19,7 +19,7 @@ struct RoundingData {
 };
 
 /// Codes, and the errors sum (W x - Q q)^2 that they leave.
-struct LearnedCodes {
+struct LearnedRounding {
   at::Tensor codes;    ///< s8 [groups, rows, columns]
   double error = 0;    ///< of these codes
   double nearest = 0;  ///< of codes rounded to nearest
@@ -35,7 +35,7 @@ struct LearnedCodes {
 ///   weight  f32 [groups, rows, columns]
 ///   scale   f32 [groups, rows, 1]: s
 /// Throws ulp::Error for other shapes and for sums that are not finite.
-ULP_API LearnedCodes adaround_codes(const at::Tensor& weight, const at::Tensor& scale, const Scheme& scheme,
-                                    const RoundingData& data, int64_t iterations);
+ULP_API LearnedRounding adaround_weight(const at::Tensor& weight, const at::Tensor& scale,
+                                        const Scheme& scheme, const RoundingData& data, int64_t iterations);
 
 }  // namespace ulp::quant

@@ -12,7 +12,7 @@
 
 namespace ulp::quant {
 
-/// What acts on a network before or after its weights have codes. They run in this order.
+/// A method acts on a network before or after its weights are quantized. They run in this order.
 enum class StaticMethod : uint8_t {
   cle,             ///< cross-layer equalization (Nagel et al. 2019)
   smoothquant,     ///< channels of activations are scaled down, those of weights up (Xiao et al. 2022)

@@ -2,7 +2,7 @@
 #include <torch/utils.h>
 
 #include "ulp/base/error.h"
-#include "ulp/quant/methods/refine_codes.h"
+#include "ulp/quant/methods/refine_layers.h"
 #include "ulp/quant/methods/scale_channels.h"
 #include "ulp/quant/methods/watched_model.h"
 #include "ulp/quant/quantize_model.h"
@@ -42,7 +42,7 @@ std::shared_ptr<GraphModule> quantize(const std::shared_ptr<GraphModule>& captur
   const auto converted = convert(prepared, &result);
   const StaticMethods rest = recipe.methods.behind_scaling();
   if (rest.any())
-    refine_codes(*converted, *prepared, rest, batches_of(model, calibrate), result, errors, on_layer);
+    refine_layers(*converted, *prepared, rest, batches_of(model, calibrate), result, errors, on_layer);
   put_first(scaled, result);
   if (report != nullptr) *report = std::move(result);
   return converted;

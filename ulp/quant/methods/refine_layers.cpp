@@ -1,4 +1,4 @@
-#include "ulp/quant/methods/refine_codes.h"
+#include "ulp/quant/methods/refine_layers.h"
 
 #include <torch/utils.h>
 
@@ -172,8 +172,8 @@ class CodeRefiner {
     const at::Tensor scale =
         scales.expand({values.size(0)}).reshape({weight.size(0), weight.size(1), 1}).contiguous();
     const RoundingData data = corrects_ ? around_mean(sums, weight) : sums.data;
-    const LearnedCodes made = adaround_codes(weight, scale, recipe_.weight_of(op_name(*layer.exact)).scheme,
-                                             data, methods_.adaround_iterations);
+    const LearnedRounding made = adaround_weight(
+        weight, scale, recipe_.weight_of(op_name(*layer.exact)).scheme, data, methods_.adaround_iterations);
     replace(name_of(*layer.weight), made.codes.reshape(values.sizes()).contiguous());
     const double whole = data.norm.sum().item<double>();
     WeightError error{.layer = layer.label, .weight = layer.exact->arg("weight").value->producer->target()};
@@ -242,9 +242,9 @@ void add_zero_biases(PreparedModule& prepared) {
   prepared.recompile();
 }
 
-void refine_codes(graph::GraphModule& converted, const PreparedModule& prepared, const StaticMethods& methods,
-                  const CalibrationData& data, graph::PassReport& report, std::vector<WeightError>* errors,
-                  const OnLayer& on_layer) {
+void refine_layers(graph::GraphModule& converted, const PreparedModule& prepared,
+                   const StaticMethods& methods, const CalibrationData& data, graph::PassReport& report,
+                   std::vector<WeightError>* errors, const OnLayer& on_layer) {
   const at::NoGradGuard no_grad;
   const std::shared_ptr<Graph> exact = prepared.graph().clone();
   take_observers(*exact);

@@ -16,8 +16,8 @@ void add_zero_biases(PreparedModule& prepared);
 /// Replaces codes of weights (adaround) and biases (bias_correction) of `converted`, which convert() made of
 /// `prepared`. Adds to the report. Throws ulp::Error naming the layer for no data, data that are not finite, and
 /// batches that change from one call to the next.
-void refine_codes(graph::GraphModule& converted, const PreparedModule& prepared, const StaticMethods& methods,
-                  const CalibrationData& data, graph::PassReport& report, std::vector<WeightError>* errors,
-                  const OnLayer& on_layer);
+void refine_layers(graph::GraphModule& converted, const PreparedModule& prepared,
+                   const StaticMethods& methods, const CalibrationData& data, graph::PassReport& report,
+                   std::vector<WeightError>* errors, const OnLayer& on_layer);
 
 }  // namespace ulp::quant
