@@ -259,7 +259,7 @@ TEST_F(Quantize, WrongUseIsExitCodeTwo) {
 TEST_F(Quantize, BadRecipesNameTheFieldOrLayer) {
   expect_error(quantize(recipe(R"(, "weights": {})")), 3, "'weights'");
   expect_error(quantize(recipe(R"(, "skip_modules": ["layer9"])")), 1, "'layer9'");
-  expect_error(quantize(recipe("", 99)), 3, "version 1 to 4, got 99");
+  expect_error(quantize(recipe("", 99)), 3, "version 1 to 5, got 99");
   expect_error(quantize(recipe(R"(, "weight": {"scheme": {"granularity": {"per_channel": 7}}})")), 3,
                "weight per tensor or per channel 0, got per channel 7");
   expect_error(quantize(recipe(R"(, "backend": "arm_int8", "weight": {"scheme": {"range": "full"}})")), 1,
