@@ -108,4 +108,47 @@ TEST(Pt2DataSizes, MasksThatAreBuffersSelect) {
   EXPECT_TRUE(torch::equal(read->forward_all({x}).at(0), x.masked_select(mask)));
 }
 
+/// Products are left out while an archive is read; what depends on their numbers has to have them.
+TEST(Pt2DataSizes, NumbersOfProductsOfStoredTensorsAreThemselves) {
+  const ulp::test::TemporaryFolder folder;
+  torch::manual_seed(3);
+  const at::Tensor wide = torch::randn({90, 70}), image = torch::ones({1, 3, 3, 3});
+  auto net = std::make_shared<ulp::test::FunctionNet>();
+  const at::Tensor stored = net->register_buffer("stored", wide),
+                   small = net->register_buffer("small", image);
+  const at::Tensor x = torch::randn({2, 70});
+  for (const auto& body : std::vector<std::function<at::Tensor(const at::Tensor&)>>{
+           [&](const at::Tensor& y) { return y.mm(at::linalg_inv(stored.t().mm(stored))); },
+           [&](const at::Tensor& y) { return y.mm(at::linalg_cholesky(stored.t().mm(stored))); },
+           [&](const at::Tensor& y) { return at::linalg_solve(stored.t().mm(stored), y.t()); }}) {
+    net->body = body;
+    const auto module = ulp::test::captured_net(net, x);
+    ulp::exchange::export_pt2(*module, folder.path() / "model.pt2");
+    const auto again = ulp::exchange::import_pt2(folder.path() / "model.pt2");
+    EXPECT_TRUE(at::allclose(again->forward(x), body(x)));
+  }
+  // x * conv2d(small, small).sum().item()
+  net->body = [&](const at::Tensor& y) { return y.mul(at::conv2d(small, small).sum()); };
+  const auto path = folder.path() / "item.pt2";
+  ulp::exchange::export_pt2(*ulp::test::captured_net(net, x), path);
+  auto entries = ulp::test::pt2_entries(path);
+  Json program = Json::parse(entries.at("models/model.json"));
+  Json& graph = program["graph_module"]["graph"];
+  Json& nodes = graph["nodes"];
+  const auto found = std::ranges::find(nodes, Json("torch.ops.aten.mul.Tensor"),
+                                       [](const Json& node) { return node["target"]; });
+  ASSERT_NE(found, nodes.end());
+  Json item = *found;
+  item["target"] = "torch.ops.aten.item.default";
+  item["inputs"] = Json::array({(*found)["inputs"][1]});
+  item["inputs"][0]["name"] = "self";
+  item["outputs"] = Json::array({{{"as_sym_float", {{"as_name", "item"}}}}});
+  (*found)["inputs"][1]["arg"] = {{"as_sym_float", {{"as_name", "item"}}}};
+  graph["sym_float_values"]["item"] = {{"as_expr", {{"expr_str", "Symbol('zuf0')"}, {"hint", nullptr}}}};
+  nodes.insert(found, item);
+  entries["models/model.json"] = program.dump();
+  ulp::test::write_pt2(path, entries);
+  EXPECT_TRUE(ulp::exchange::import_pt2(path)->forward(x).allclose(x.mul(27)));
+}
+
 }  // namespace

@@ -116,5 +116,59 @@ TEST(ShapePropagation, LeavesNumbersOutAndSizesIn) {
   EXPECT_TRUE(at::mm(wide, wide).eq(0).all().item<bool>());
 }
 
+/// Whether the work, which makes one number of a product, is told that the number was left out.
+bool are_read(const std::function<void(const at::Tensor&)>& work) {
+  const at::Tensor wide = torch::ones({80, 80});
+  const ShapePropagation shapes;
+  try {
+    work(at::mm(wide, wide));
+  } catch (const c10::Error&) {
+    // As of the inverse of zeros.
+  }
+  return shapes.numbers_were_read();
+}
+
+TEST(ShapePropagation, SaysWhetherNumbersThatWereLeftOutAreRead) {
+  using T = const at::Tensor&;
+  EXPECT_FALSE(are_read([](T y) { y.relu().sum({1}); }));
+  EXPECT_FALSE(are_read([](T) { torch::ones({3}).sum().item(); }));
+  EXPECT_FALSE(are_read([](T y) { torch::zeros(y.sizes()).any().item(); }));
+  EXPECT_TRUE(are_read([](T y) { y.relu().sum().item(); }));
+  EXPECT_TRUE(are_read([](T y) { at::linalg_inv(y); }));
+  EXPECT_TRUE(are_read([](T y) { at::linalg_cholesky(y); }));
+  EXPECT_TRUE(are_read([](T y) { y.gt(0).nonzero(); }));
+  EXPECT_TRUE(are_read([](T y) { torch::ones({80, 80}).index({y.gt(0)}); }));
+  EXPECT_TRUE(are_read([](T y) { y.view({-1}).narrow(0, 3, 1).is_nonzero(); }));
+  EXPECT_TRUE(are_read([](T y) { at::equal(at::cat({torch::ones({2, 80}), y}), torch::ones({82, 80})); }));
+  EXPECT_TRUE(are_read([](T y) { at::_unique2(at::split(y, 40)[1]); }));
+  EXPECT_TRUE(are_read([](T y) { at::embedding(torch::ones({2, 3}), y.sub(1).to(at::kLong)); }));
+  EXPECT_TRUE(are_read([](T y) {
+    at::Tensor other = torch::ones({80, 80});
+    other.select(0, 3).copy_(y.select(0, 0));
+    other.sum().item();
+  }));
+  EXPECT_TRUE(are_read([](T y) { at::conv1d(y.unsqueeze(0), torch::ones({80, 80, 1})).max().item(); }));
+  EXPECT_TRUE(are_read([](T y) { at::mm(y.slice(0, 0, 2), y.slice(1, 0, 2)).max().item(); }));
+}
+
+TEST(ShapePropagation, WorkThatReadsNumbersIsDoneAgainWithThem) {
+  const at::Tensor wide = torch::ones({80, 80});
+  int times = 0;
+  double read = 0;
+  with_shapes([&] { at::mm(wide, wide), ++times; });
+  EXPECT_EQ(times, 1);
+  with_shapes([&] { read = at::mm(wide, wide).max().item<double>(), ++times; });
+  EXPECT_EQ(times, 3);
+  EXPECT_EQ(read, 80);
+  at::Tensor inverse;
+  with_shapes([&] { inverse = at::linalg_inv(at::mm(torch::eye(80), torch::eye(80))); });
+  EXPECT_TRUE(inverse.equal(torch::eye(80)));
+  EXPECT_THROW(with_shapes([&] { at::mm(wide, torch::ones({3, 3})), ++times; }), c10::Error);
+  const ShapePropagation outer;
+  with_shapes([&] { read = at::mm(wide, wide * 2).max().item<double>(); });
+  EXPECT_EQ(read, 160);
+  EXPECT_TRUE(outer.numbers_were_read());
+}
+
 }  // namespace
 }  // namespace ulp::libtorch

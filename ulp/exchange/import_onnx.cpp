@@ -132,9 +132,8 @@ void learn(Store& store, const Inputs& inputs) {
   }
 }
 
-std::shared_ptr<graph::GraphModule> captured(const FileModel& model, const OnnxImportOptions& options) {
-  const libtorch::ShapePropagation shapes;
-  const Inputs inputs = onnx_import::read_inputs(model, options);
+std::shared_ptr<graph::GraphModule> captured(const FileModel& model, const Inputs& inputs,
+                                             const OnnxImportOptions& options) {
   Store store(model, options);
   store.has_free_sizes = !inputs.options.free.empty();
   learn(store, inputs);
@@ -146,6 +145,13 @@ std::shared_ptr<graph::GraphModule> captured(const FileModel& model, const OnnxI
   quant::average_on_codes(module->graph());
   name_results(module->graph(), model);
   module->recompile();
+  return module;
+}
+
+std::shared_ptr<graph::GraphModule> captured(const FileModel& model, const OnnxImportOptions& options) {
+  const Inputs inputs = onnx_import::read_inputs(model, options);
+  std::shared_ptr<graph::GraphModule> module;
+  libtorch::with_shapes([&] { module = captured(model, inputs, options); });
   if (options.on_fixed_size) std::ranges::for_each(inputs.fixed, options.on_fixed_size);
   return module;
 }

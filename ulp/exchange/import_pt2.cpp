@@ -26,15 +26,17 @@ c10::IValue packed(const pt2::Program& program, const std::vector<at::Tensor>& r
 }
 
 std::shared_ptr<graph::GraphModule> imported(const pt2::Archive& archive, const Pt2ImportOptions& options) {
-  const libtorch::ShapePropagation shapes;
   const pt2::Program program = archive.program();
   const pt2::Inputs inputs = pt2::inputs_of(program, options);
   const Attributes tensors = archive.tensors(program);
-  pt2::check_straight_numbers(program, tensors, inputs, options.max_bytes);
+  std::shared_ptr<graph::GraphModule> module;
   const auto run = [&](const std::vector<at::Tensor>& given, bool training) {
     return packed(program, pt2::Interpreter(program, tensors, training, options.max_bytes).forward(given));
   };
-  const auto module = captured_run(tensors, run, inputs.examples, inputs.options);
+  libtorch::with_shapes([&] {
+    pt2::check_straight_numbers(program, tensors, inputs, options.max_bytes);
+    module = captured_run(tensors, run, inputs.examples, inputs.options);
+  });
   module->train(program.trains);
   return module;
 }

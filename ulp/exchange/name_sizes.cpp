@@ -166,13 +166,15 @@ using AllSeen = std::vector<std::optional<Seen>>;
 AllSeen run_at(const Graph& graph, const std::vector<Value*>& values, const Sizes& point) {
   const auto inputs = inputs_at(graph, point);
   if (!inputs) return {};
-  const libtorch::ShapePropagation shapes;
   AllSeen seen;
   try {
-    for (const at::Tensor& tensor : seen_values(graph, values, *inputs)) {
-      seen.emplace_back();
-      if (tensor.defined()) seen.back() = Seen{tensor.scalar_type(), tensor.sizes().vec()};
-    }
+    libtorch::with_shapes([&] {
+      seen.clear();
+      for (const at::Tensor& tensor : seen_values(graph, values, *inputs)) {
+        seen.emplace_back();
+        if (tensor.defined()) seen.back() = Seen{tensor.scalar_type(), tensor.sizes().vec()};
+      }
+    });
   } catch (const std::exception&) {
     return {};
   }

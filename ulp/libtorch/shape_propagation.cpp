@@ -8,6 +8,8 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
+#include <unordered_map>
 
 namespace ulp::libtorch {
 
@@ -17,6 +19,92 @@ namespace {
 constexpr c10::DispatchKey kShapesKey = c10::DispatchKey::Fake;
 
 using Stack = torch::jit::Stack;
+
+/// Which storages have numbers that follow a product that was left out. They are held weakly, so that no other storage has the
+/// address of one that is gone.
+class LeftOut {
+ public:
+  static LeftOut& of_thread() {
+    static thread_local LeftOut one;
+    return one;
+  }
+
+  void add(const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) return;
+    at::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+    if (storages_.contains(storage)) return;
+    storages_.emplace(storage, c10::weak_intrusive_ptr<at::StorageImpl>(
+                                   c10::intrusive_ptr<at::StorageImpl>::reclaim_copy(storage)));
+  }
+  bool has(const at::Tensor& tensor) const {
+    return !storages_.empty() && tensor.defined() && tensor.has_storage() &&
+           storages_.contains(tensor.storage().unsafeGetStorageImpl());
+  }
+
+  int guards = 0;
+  bool was_read = false;
+  void clear() { storages_.clear(); }
+
+ private:
+  std::unordered_map<at::StorageImpl*, c10::weak_intrusive_ptr<at::StorageImpl>> storages_;
+};
+
+/// Calls `visit` for the tensors of an argument or a result.
+template <typename Visit>
+void for_tensors(const c10::IValue& value, const Visit& visit) {
+  if (value.isTensor()) return visit(value.toTensor());
+  if (value.isTensorList()) {
+    for (const at::Tensor& one : value.toTensorVector()) visit(one);
+  } else if (value.isList()) {
+    for (const c10::IValue& one : value.toListRef()) for_tensors(one, visit);
+  }
+}
+
+/// Whether what the op gives, besides numbers, follows the numbers of its tensors.
+bool reads_numbers(const std::string& name) {
+  constexpr std::array kReaders = {"aten::_local_scalar_dense",
+                                   "aten::equal",
+                                   "aten::nonzero",
+                                   "aten::masked_select",
+                                   "aten::bincount",
+                                   "aten::repeat_interleave",
+                                   "aten::_unique",
+                                   "aten::_unique2",
+                                   "aten::unique_dim",
+                                   "aten::unique_consecutive",
+                                   "aten::is_nonzero",
+                                   "aten::unique_dim_consecutive",
+                                   "aten::allclose",
+                                   "aten::is_set_to"};
+  return std::ranges::find(kReaders, name) != kReaders.end();
+}
+
+/// Any other op: what it makes of numbers that were left out is left out, too.
+void follow(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kShapesKey);
+  LeftOut& left_out = LeftOut::of_thread();
+  const auto& arguments = op.schema().arguments();
+  bool follows = false;
+  std::vector<at::Tensor> written;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const bool is_written = arguments[i].alias_info() != nullptr && arguments[i].alias_info()->isWrite();
+    for_tensors(stack->at(stack->size() - arguments.size() + i), [&](const at::Tensor& tensor) {
+      follows = follows || left_out.has(tensor);
+      if (is_written) written.push_back(tensor);
+    });
+  }
+  if (!follows) return op.redispatchBoxed(below, stack);
+  left_out.was_read = left_out.was_read || reads_numbers(op.operator_name().name);
+  try {
+    op.redispatchBoxed(below, stack);
+  } catch (...) {
+    left_out.was_read = true;
+    throw;
+  }
+  for (const at::Tensor& tensor : written) left_out.add(tensor);
+  for (size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); ++i)
+    for_tensors(stack->at(i), [&](const at::Tensor& tensor) { left_out.add(tensor); });
+}
 
 bool is_taken(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.layout() == c10::kStrided && tensor.is_non_overlapping_and_dense();
@@ -30,7 +118,7 @@ at::Tensor with_device(const at::Tensor& tensor, c10::Device device) {
 constexpr int64_t kFewNumbers = 4096;
 
 /// A product on tensors without memory, which checks its arguments and says what the result is.
-void product_of_shapes(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+void product_of_shapes(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard itself(kShapesKey);
   const size_t count = op.schema().arguments().size();
   Stack shapes(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
@@ -45,10 +133,11 @@ void product_of_shapes(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack
     few = few && tensor.numel() <= kFewNumbers;
     if (plain) argument = with_device(tensor, at::kMeta);
   }
-  if (few || !plain) return op.callBoxed(stack);
+  if (few || !plain) return follow(op, keys, stack);
   op.callBoxed(shapes);
   torch::jit::drop(*stack, count);
   stack->emplace_back(with_device(shapes.at(0).toTensor(), at::kCPU).zero_());
+  LeftOut::of_thread().add(stack->back().toTensor());
 }
 
 /// One number stands for all dimensions.
@@ -101,16 +190,24 @@ at::Tensor convolution_of_shapes(const at::Tensor& x, const at::Tensor& weight,
   std::vector<int64_t> sizes;
   if (plain)
     sizes = convolved_sizes(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups);
-  if (sizes.empty())
-    return at::convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups);
-  return at::zeros(sizes, x.options());
+  LeftOut& left_out = LeftOut::of_thread();
+  at::Tensor y;
+  if (sizes.empty()) {
+    y = at::convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups);
+    const bool follows = left_out.has(x) || left_out.has(weight) || (bias && left_out.has(*bias));
+    if (follows) left_out.add(y);
+  } else {
+    y = at::zeros(sizes, x.options());
+    left_out.add(y);
+  }
+  return y;
 }
 
 /// Registered once, and for threads with a guard alone.
 void register_kernels() {
   static const auto* const kernels = [] {
     auto* const all = new torch::Library(torch::Library::IMPL, "_", kShapesKey, __FILE__, __LINE__);
-    all->fallback(torch::CppFunction::makeFallthrough());
+    all->fallback(torch::CppFunction::makeFromBoxedFunction<&follow>());
     auto* const own = new torch::Library(torch::Library::IMPL, "aten", kShapesKey, __FILE__, __LINE__);
     for (const char* product : {"mm", "addmm", "bmm", "baddbmm"})
       own->impl(product, torch::CppFunction::makeFromBoxedFunction<&product_of_shapes>());
@@ -126,8 +223,41 @@ c10::DispatchKey registered_key() {
   return kShapesKey;
 }
 
+/// Does the work for shapes; whether it has to be done again.
+bool needs_numbers(const std::function<void()>& work) {
+  const ShapePropagation shapes;
+  try {
+    work();
+  } catch (...) {
+    if (!shapes.numbers_were_read()) throw;
+  }
+  return shapes.numbers_were_read();
+}
+
 }  // namespace
 
-ShapePropagation::ShapePropagation() : included_(registered_key()) {}
+ShapePropagation::ShapePropagation() : included_(registered_key()), before_(LeftOut::of_thread().was_read) {
+  LeftOut& left_out = LeftOut::of_thread();
+  left_out.was_read = false;
+  ++left_out.guards;
+}
+
+ShapePropagation::~ShapePropagation() {
+  LeftOut& left_out = LeftOut::of_thread();
+  left_out.was_read = before_ || left_out.was_read;
+  if (--left_out.guards > 0) return;
+  left_out.was_read = false;
+  left_out.clear();
+}
+
+bool ShapePropagation::numbers_were_read() const {
+  return LeftOut::of_thread().was_read;
+}
+
+void with_shapes(const std::function<void()>& work) {
+  if (!needs_numbers(work)) return;
+  const c10::impl::ExcludeDispatchKeyGuard with_numbers(registered_key());
+  work();
+}
 
 }  // namespace ulp::libtorch

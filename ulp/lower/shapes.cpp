@@ -75,12 +75,14 @@ void complete_shapes(Graph& graph) {
   const std::vector<Value*> missing = without_meta(graph);
   if (missing.empty()) return;
   const torch::NoGradGuard no_grad;
-  const libtorch::ShapePropagation shapes;
   graph::GraphModule probe = probe_of(graph, missing);
   probe.eval();
   const int64_t batch = graph.batch_range.example(1);
-  const std::vector<at::Tensor> first = probe.forward_all(zeros_of(graph, batch));
-  const std::vector<at::Tensor> second = probe.forward_all(zeros_of(graph, batch + 1));
+  std::vector<at::Tensor> first, second;
+  libtorch::with_shapes([&] {
+    first = probe.forward_all(zeros_of(graph, batch));
+    second = probe.forward_all(zeros_of(graph, batch + 1));
+  });
   for (size_t i = 0; i < missing.size(); ++i) {
     TensorMeta meta{.dtype = first.at(i).scalar_type(), .sizes = {}, .channels_last = false};
     for (int64_t d = 0; d < first[i].dim(); ++d) {
