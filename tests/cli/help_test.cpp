@@ -44,8 +44,8 @@ std::vector<std::string> titles_of(const std::vector<ShownGroup>& groups) {
 TEST(Help, TrainHasTheMainFlagsFirstAndTheOthersByWhatTheyAreAbout) {
   const auto groups = groups_of("train");
   EXPECT_EQ(titles_of(groups),
-            (std::vector<std::string>{"Main flags", "Data", "Model", "Optimization", "Precision", "Memory",
-                                      "Processes and threads", "Output"}));
+            (std::vector<std::string>{"Main flags", "Data", "Model", "Adapters", "Optimization", "Precision",
+                                      "Memory", "Processes and threads", "Output"}));
   EXPECT_EQ(groups.at(0).second,
             (std::vector<std::string>{"--data", "--model", "--precision", "--epochs", "--batch",
                                       "--optimizer", "--lr", "--out", "--checkpoint", "--resume"}));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "decoding/decode.includes.h"
+#include "decoding/sampler.includes.h"
 #include "in_temporary_folder.h"
 #include "ulp/models/text_registry.h"
 

@@ -23,6 +23,7 @@
 #include "ulp/io/safetensors.h"
 #include "ulp/io/text_dataset.h"
 #include "ulp/io/zip_archive.h"
+#include "ulp/libtorch/shape_propagation.h"
 #include "ulp/models/registry.h"
 #include "ulp/models/text_registry.h"
 #include "ulp/report/format.h"
@@ -380,7 +381,9 @@ std::shared_ptr<graph::GraphModule> capture_text_model(const std::shared_ptr<mod
       spec.kind == NetworkKind::language &&
       (spec.max_length > kLong || spec.max_length > kMostLogits / std::max<int64_t>(spec.num_classes, 1));
   const int64_t length = large ? std::min(spec.max_length, kSeen) : spec.max_length;
-  return capture(model, {torch::ones({2, length}, torch::kLong)}, options);
+  std::shared_ptr<graph::GraphModule> graph;
+  libtorch::with_shapes([&] { graph = capture(model, {torch::ones({2, length}, torch::kLong)}, options); });
+  return graph;
 }
 
 Network captured(const Network& network, const ModelSpec& spec) {

@@ -9,6 +9,7 @@
 #include "ulp/app/model_file.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/libtorch/shape_propagation.h"
 
 namespace ulp::app {
 
@@ -66,7 +67,8 @@ bool same_tokens(const ModelSpec& a, const ModelSpec& b) {
 
 std::shared_ptr<graph::GraphModule> capture_model(models::ImageModel& model, const ModelSpec& spec) {
   // Two samples, so that capture can run the model in train mode as well.
-  auto module = capture(model, {torch::zeros(spec.batch_sizes(2))});
+  std::shared_ptr<graph::GraphModule> module;
+  libtorch::with_shapes([&] { module = capture(model, {torch::zeros(spec.batch_sizes(2))}); });
   module->eval();
   return module;
 }

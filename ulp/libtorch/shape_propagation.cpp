@@ -1,14 +1,16 @@
 #include "ulp/libtorch/shape_propagation.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/ConvUtils.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/from_blob.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <unordered_map>
 
 namespace ulp::libtorch {
@@ -114,6 +116,16 @@ at::Tensor with_device(const at::Tensor& tensor, c10::Device device) {
   return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(device));
 }
 
+/// Zeros that take memory where they are written to alone, as the system gives large blocks of zeros.
+at::Tensor untouched_zeros(at::IntArrayRef sizes, at::IntArrayRef strides, const at::TensorOptions& options) {
+  constexpr size_t kLarge = size_t{1} << 20;
+  const size_t bytes = at::detail::computeStorageNbytes(sizes, strides, options.dtype().itemsize());
+  void* const zeros = bytes < kLarge ? nullptr : std::calloc(bytes, 1);
+  if (zeros == nullptr) return at::empty_strided(sizes, strides, options).zero_();
+  return at::from_blob(
+      zeros, sizes, strides, [](void* memory) { std::free(memory); }, options);
+}
+
 /// Products of so few numbers may be sizes, and cost nothing.
 constexpr int64_t kFewNumbers = 4096;
 
@@ -136,7 +148,8 @@ void product_of_shapes(const c10::OperatorHandle& op, c10::DispatchKeySet keys, 
   if (few || !plain) return follow(op, keys, stack);
   op.callBoxed(shapes);
   torch::jit::drop(*stack, count);
-  stack->emplace_back(with_device(shapes.at(0).toTensor(), at::kCPU).zero_());
+  const at::Tensor& result = shapes.at(0).toTensor();
+  stack->emplace_back(untouched_zeros(result.sizes(), result.strides(), result.options().device(at::kCPU)));
   LeftOut::of_thread().add(stack->back().toTensor());
 }
 
@@ -197,7 +210,9 @@ at::Tensor convolution_of_shapes(const at::Tensor& x, const at::Tensor& weight,
     const bool follows = left_out.has(x) || left_out.has(weight) || (bias && left_out.has(*bias));
     if (follows) left_out.add(y);
   } else {
-    y = at::zeros(sizes, x.options());
+    std::vector<int64_t> strides(sizes.size(), 1);
+    for (size_t d = sizes.size() - 1; d > 0; --d) strides[d - 1] = strides[d] * sizes[d];
+    y = untouched_zeros(sizes, strides, x.options());
     left_out.add(y);
   }
   return y;
