@@ -27,6 +27,11 @@ std::vector<Case> cases() {
       {"add", [](const at::Tensor& x) { return x + x.slice(1, 0, 1); }, rows({5, 6}), rows({9'000'000, 1})},
       {"add back", [](const at::Tensor& x) { return (x + 9'000'000) - 9'000'000; }, rows({5, 6}),
        rows({8'000'001, 1})},
+      {"add of two that are made", [](const at::Tensor& x) { return x.neg().flip(1) + x.neg().roll(1, 1); },
+       rows({5, 6, 7}), rows({9'000'000, 9'000'001, 1})},
+      {"relu of a sum",
+       [](const at::Tensor& x) { return (x.abs().flip(1) + x.abs().roll(1, 1)).relu().clamp_max(9); },
+       rows({5, 6, -7}), rows({9'000'000, 9'000'001, 1})},
       {"alpha", [](const at::Tensor& x) { return x.add(x.slice(1, 0, 1), 3); }, rows({5, 6}),
        rows({6'000'001, -16'000'000})},
       {"sub", [](const at::Tensor& x) { return x - x.slice(1, 0, 1); }, rows({5, 6}),
@@ -85,6 +90,25 @@ TEST(IntegerResults, ProductsOfMatricesAreLeftToLibTorch) {
       captured_body([](const at::Tensor& x) { return torch::bmm(x.unsqueeze(1), x.unsqueeze(2)).squeeze(2); },
                     rows({1, 2}));
   EXPECT_SAYS(error_of([&] { lower(*module); }), "whose sums of products pass what f32 holds");
+}
+
+/// Integers of 32 bits that are inputs, and those that steps make.
+TEST(IntegerResults, OfInputsAndOfStepsAreJoined) {
+  for (const auto type : {torch::kInt, torch::kLong}) {
+    for (const Body& body : {Body([](const at::Tensor& x) {
+                               return torch::cat({x, x * 3}, 1) + 1;
+                             }),
+                             Body([](const at::Tensor& x) {
+                               return torch::stack({x + 5, x}, 2).sum({2});
+                             })}) {
+      const at::Tensor x = rows({5, -6, 1'000'000}).to(type);
+      const auto module = captured_body(body, x);
+      const runtime::Plan plan = lower(*module);
+      runtime::Engine engine(plan, {.threads = 1});
+      EXPECT_TRUE(run_engine(engine, x).to(torch::kDouble).equal(module->forward(x).to(torch::kDouble)));
+      EXPECT_SAYS(error_of([&] { run_engine(engine, x * 17); }), "which f32 holds");
+    }
+  }
 }
 
 /// Drawn formulas of int64 on drawn numbers of all magnitudes: every run is LibTorch's, or ends by name.

@@ -1,6 +1,7 @@
 // Tensors joined along any dimension, and what adds to a tensor around it or rolls it.
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "ulp/lower/ids.h"
 #include "ulp/lower/ops.h"
@@ -42,14 +43,15 @@ Layout layout_of(Builder& builder, const Node& node, const std::vector<const Val
   return plain ? Layout::plain : inner_layout(rank);
 }
 
-/// The type in which floats are joined; of integers that of those that are held as such, else f32.
+/// The type in which floats are joined; of integers that of those that are held as such, else f32. Numbers of steps become
+/// i64 but not i32: those of 32 bits are then joined in f32.
 DataType joined_type(Builder& builder, const Node& node, const std::vector<const Value*>& values) {
   if (!at::isIntegralType(node.output()->meta->dtype, false)) return result_type(builder, node.output());
-  DataType type = DataType::f32;
-  for (const Value* value : values) {
-    if (holds_integers(builder, node, value)) type = builder.form_of(node, value).type;
-  }
-  return type;
+  std::set<DataType> held;
+  for (const Value* value : values)
+    held.insert(holds_integers(builder, node, value) ? builder.form_of(node, value).type : DataType::f32);
+  if (held.size() == 1) return *held.begin();
+  return held.contains(DataType::i32) ? DataType::f32 : DataType::i64;
 }
 
 /// The last of one or more steps that join so many tensors.
@@ -89,7 +91,9 @@ void lower_concat(Builder& builder, const Group& group) {
     // Codes of any scale: the step brings them to its own.
     Form own = u8 ? builder.form_of(node, value) : form;
     own.layout = form.layout;
-    inputs.push_back(builder.as(node, value, own));
+    const bool in_float = form.type == DataType::f32 && holds_integers(builder, node, value);
+    if (in_float && form.layout != Layout::plain) unsupported(node, "expected integers in plain order");
+    inputs.push_back(in_float ? exact_numbers(builder, node, value) : builder.as(node, value, own));
   }
   const bool innermost = rank == 4 || form.layout == Layout::nhwc;
   const bool channels = innermost ? dim == 1 : dim == rank - 1;

@@ -79,6 +79,9 @@ std::string sum_obstacle(const Node& node) {
   if (number(node.arg("alpha")) != 1.0) return "its alpha is not 1";
   const auto &a = node.args[0].value->meta, &b = node.args[1].value->meta;
   if (!a || !b || a->sizes != b->sizes) return "its operands differ in shape";
+  // Of integers the bits count: they wrap around, and f32 does not hold all of them.
+  const auto whole = [](at::ScalarType type) { return at::isIntegralType(type, /*includeBool=*/true); };
+  if (whole(a->dtype) && whole(b->dtype)) return "it adds integers";
   return "";
 }
 
