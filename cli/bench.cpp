@@ -1,5 +1,5 @@
 // ulp bench: latency and throughput of engines and LibTorch models, in turn; the steps of an engine by time.
-#include "ulp/app/bench.h"
+#include "ulp/app/bench/bench.h"
 
 #include <iostream>
 #include <memory>

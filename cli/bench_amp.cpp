@@ -1,5 +1,5 @@
 // ulp bench amp: training in fp32 against training in bf16 and fp16.
-#include "ulp/app/bench_amp.h"
+#include "ulp/app/bench/bench_amp.h"
 
 #include <iostream>
 #include <memory>

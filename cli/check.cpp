@@ -11,10 +11,10 @@
 #include "cli/model_flags.h"
 #include "cli/recipe_file.h"
 #include "cli/stage_bars.h"
-#include "ulp/app/inspect.h"
-#include "ulp/app/model_file.h"
-#include "ulp/app/road_report.h"
-#include "ulp/app/workload.h"
+#include "ulp/app/check/road_report.h"
+#include "ulp/app/model_io/inspect.h"
+#include "ulp/app/model_io/model_file.h"
+#include "ulp/app/train/workload.h"
 
 namespace ulp::cli {
 

@@ -1,5 +1,5 @@
 // ulp demo: the main job on Fashion-MNIST.
-#include "ulp/app/demo.h"
+#include "ulp/app/demo/demo.h"
 
 #include <ATen/Parallel.h>
 

@@ -1,5 +1,5 @@
 // ulp devices: what this machine can compute with and which kernels would be chosen.
-#include "ulp/app/devices.h"
+#include "ulp/app/bench/devices.h"
 
 #include <iostream>
 #include <memory>

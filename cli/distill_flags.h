@@ -10,7 +10,7 @@
 #include "cli/command.h"
 #include "cli/model_flags.h"
 #include "cli/recipe_flags.h"
-#include "ulp/app/distill.h"
+#include "ulp/app/distill/distill.h"
 
 namespace ulp::cli {
 

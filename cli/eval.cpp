@@ -1,5 +1,5 @@
 // ulp eval: how well a model or an engine does on the test part of a data set.
-#include "ulp/app/eval.h"
+#include "ulp/app/run/eval.h"
 
 #include <chrono>
 #include <iostream>

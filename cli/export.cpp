@@ -1,5 +1,5 @@
 // ulp export: a trained model -> a file that other runtimes read.
-#include "ulp/app/export.h"
+#include "ulp/app/export/export.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -13,10 +13,10 @@
 #include "cli/field_flags.h"
 #include "cli/lora_flags.h"
 #include "cli/model_flags.h"
-#include "ulp/app/adapter.h"
-#include "ulp/app/inspect.h"
-#include "ulp/app/model_file.h"
-#include "ulp/app/pretrained_file.h"
+#include "ulp/app/model_io/adapter.h"
+#include "ulp/app/model_io/inspect.h"
+#include "ulp/app/model_io/model_file.h"
+#include "ulp/app/model_io/pretrained_file.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/exchange/export_coreml.h"
 #include "ulp/exchange/export_onnx.h"

@@ -1,5 +1,5 @@
 // ulp generate: a text that goes on from a prompt.
-#include "ulp/app/generate.h"
+#include "ulp/app/run/generate.h"
 
 #include <iostream>
 #include <memory>

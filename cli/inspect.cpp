@@ -1,5 +1,5 @@
 // ulp inspect: what is in an engine file, a model file or any safetensors file; a reference network's graph.
-#include "ulp/app/inspect.h"
+#include "ulp/app/model_io/inspect.h"
 
 #include <iostream>
 #include <memory>

@@ -1,5 +1,5 @@
 // ulp launch: runs a command as several processes that train together.
-#include "ulp/app/launch.h"
+#include "ulp/app/train/launch.h"
 
 #include <algorithm>
 #include <filesystem>

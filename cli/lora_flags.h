@@ -6,7 +6,7 @@
 #include <string>
 
 #include "ulp/amp/autocast/precision.h"
-#include "ulp/app/adapter.h"
+#include "ulp/app/model_io/adapter.h"
 
 namespace ulp::cli {
 

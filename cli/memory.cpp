@@ -1,5 +1,5 @@
 // ulp memory: how much memory training takes, before it is tried.
-#include "ulp/app/memory.h"
+#include "ulp/app/memory/memory.h"
 
 #include <filesystem>
 #include <iostream>

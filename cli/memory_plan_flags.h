@@ -1,7 +1,7 @@
 // The check of what `ulp train` and `ulp memory` are told of activations and of the optimizer's state.
 #pragma once
 
-#include "ulp/app/memory_plan.h"
+#include "ulp/app/train/memory_plan.h"
 #include "ulp/train/train_options.h"
 
 namespace ulp::cli {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cli/command.h"
-#include "ulp/app/model_file.h"
-#include "ulp/app/workload.h"
+#include "ulp/app/model_io/model_file.h"
+#include "ulp/app/train/workload.h"
 #include "ulp/io/dataset.h"
 #include "ulp/report/progress.h"
 #include "ulp/runtime/plan/plan.h"

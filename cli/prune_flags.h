@@ -11,7 +11,7 @@
 #include "cli/command.h"
 #include "cli/model_flags.h"
 #include "cli/recipe_flags.h"
-#include "ulp/app/prune.h"
+#include "ulp/app/prune/prune.h"
 
 namespace ulp::cli {
 

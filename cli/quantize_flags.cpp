@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cli/lora_flags.h"
-#include "ulp/app/quantize_mode.h"
+#include "ulp/app/quantize/quantize_mode.h"
 #include "ulp/base/error.h"
 
 namespace ulp::cli {

@@ -11,7 +11,7 @@
 #include "cli/model_flags.h"
 #include "cli/quantize_explain.h"
 #include "cli/recipe_flags.h"
-#include "ulp/app/quantize_mode.h"
+#include "ulp/app/quantize/quantize_mode.h"
 
 namespace ulp::cli {
 

@@ -1,5 +1,5 @@
 // ulp roofline: each layer of a network below the measured roof of this machine.
-#include "ulp/app/roofline.h"
+#include "ulp/app/roofline/roofline.h"
 
 #include <filesystem>
 #include <iostream>

@@ -1,5 +1,5 @@
 // ulp run: an engine or a model on inputs from a file, on test samples, or on random numbers.
-#include "ulp/app/run.h"
+#include "ulp/app/run/run.h"
 
 #include <iostream>
 #include <memory>

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "ulp/app/quantize_run.h"
+#include "ulp/app/quantize/quantize_run.h"
 #include "ulp/report/progress.h"
 
 namespace ulp::cli {

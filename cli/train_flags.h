@@ -10,7 +10,7 @@
 #include "cli/command.h"
 #include "cli/lora_flags.h"
 #include "ulp/amp/watch/watch.h"
-#include "ulp/app/memory_plan.h"
+#include "ulp/app/train/memory_plan.h"
 #include "ulp/distributed/data_parallel.h"
 #include "ulp/train/sharded_model.h"
 #include "ulp/train/train_options.h"

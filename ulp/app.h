@@ -2,5 +2,5 @@
 // and the report of what works with a model (`ulp check`).
 #pragma once
 
-#include "ulp/app/model_file.h"
-#include "ulp/app/road_report.h"
+#include "ulp/app/check/road_report.h"
+#include "ulp/app/model_io/model_file.h"

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "ulp/amp.h"
-#include "ulp/app/road_report.h"
+#include "ulp/app/check/road_report.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/graph.h"

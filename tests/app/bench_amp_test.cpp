@@ -1,5 +1,5 @@
 // The comparison of precisions, in its quick size; timings are not asserted.
-#include "ulp/app/bench_amp.h"
+#include "ulp/app/bench/bench_amp.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -1,5 +1,5 @@
 // What bench, inspect and run give for small files; times are not asserted.
-#include "ulp/app/bench.h"
+#include "ulp/app/bench/bench.h"
 
 #include <gtest/gtest.h>
 #include <torch/script.h>
@@ -9,8 +9,8 @@
 
 #include "error_of.h"
 #include "temporary_folder.h"
-#include "ulp/app/inspect.h"
-#include "ulp/app/run.h"
+#include "ulp/app/model_io/inspect.h"
+#include "ulp/app/run/run.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"

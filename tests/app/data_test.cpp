@@ -1,4 +1,4 @@
-#include "ulp/app/data.h"
+#include "ulp/app/data/data.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -1,7 +1,7 @@
 // What the demo says before and after its work, on made-up figures.
 #include <gtest/gtest.h>
 
-#include "ulp/app/demo_parts.h"
+#include "ulp/app/demo/demo_parts.h"
 #include "ulp/measure/interference.h"
 
 namespace ulp::app {

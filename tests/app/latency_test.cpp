@@ -1,4 +1,4 @@
-#include "ulp/app/latency.h"
+#include "ulp/app/prune/latency.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "ulp/app/prune.h"
+#include "ulp/app/prune/prune.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/models/image_model.h"
 #include "ulp/models/registry.h"

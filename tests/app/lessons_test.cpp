@@ -7,8 +7,8 @@
 #include "error_of.h"
 #include "temporary_folder.h"
 #include "train/support.h"
-#include "ulp/app/prune.h"
-#include "ulp/app/quantize.h"
+#include "ulp/app/prune/prune.h"
+#include "ulp/app/quantize/quantize.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/prune/masks/masks.h"
 

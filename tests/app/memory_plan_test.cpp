@@ -1,14 +1,14 @@
 // What `ulp train` and `ulp memory` are told of activations and of the optimizer's state: texts, conflicts,
 // and predictions
 // against the meter.
-#include "ulp/app/memory_plan.h"
+#include "ulp/app/train/memory_plan.h"
 
 #include <gtest/gtest.h>
 
 #include "error_of.h"
-#include "ulp/app/checkpointed.h"
-#include "ulp/app/memory.h"
-#include "ulp/app/memory_budget.h"
+#include "ulp/app/memory/memory.h"
+#include "ulp/app/memory/memory_budget.h"
+#include "ulp/app/train/checkpointed.h"
 #include "ulp/base/error.h"
 #include "ulp/base/fields.h"
 

@@ -1,12 +1,12 @@
 // Predictions of `ulp memory` against the meter, at sizes that no small run had.
-#include "ulp/app/memory.h"
+#include "ulp/app/memory/memory.h"
 
 #include <ATen/Version.h>
 #include <gtest/gtest.h>
 
 #include "error_of.h"
 #include "ulp/amp/autocast/wide_products.h"
-#include "ulp/app/memory_budget.h"
+#include "ulp/app/memory/memory_budget.h"
 #include "ulp/measure/memory_meter.h"
 #include "ulp/report/report.h"
 

@@ -1,4 +1,4 @@
-#include "ulp/app/model_file.h"
+#include "ulp/app/model_io/model_file.h"
 
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/serialization/pickle.h>
@@ -10,8 +10,8 @@
 
 #include "error_of.h"
 #include "temporary_folder.h"
-#include "ulp/app/inspect.h"
-#include "ulp/app/workload.h"
+#include "ulp/app/model_io/inspect.h"
+#include "ulp/app/train/workload.h"
 #include "ulp/exchange/export_onnx.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/safetensors.h"

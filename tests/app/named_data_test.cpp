@@ -1,5 +1,5 @@
 // Arrays named by inputs, and archives that have labels instead.
-#include "ulp/app/named_data.h"
+#include "ulp/app/data/named_data.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

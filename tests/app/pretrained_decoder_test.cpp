@@ -1,6 +1,6 @@
 // config.json of decoders where transformers reads settings in ways of its own: what it falls back to, and
 // which of two it takes.
-#include "ulp/app/pretrained_decoder.h"
+#include "ulp/app/model_io/pretrained_decoder.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 #include "error_of.h"
 #include "temporary_folder.h"
-#include "ulp/app/pretrained_config.h"
+#include "ulp/app/model_io/pretrained_config.h"
 
 namespace ulp::app {
 namespace {

@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "ulp/app/prune.h"
-#include "ulp/app/prune_progress.h"
-#include "ulp/app/prunes_while_training.h"
+#include "ulp/app/prune/prune.h"
+#include "ulp/app/prune/prune_progress.h"
+#include "ulp/app/train/prunes_while_training.h"
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
 #include "ulp/graph/capture/capture.h"

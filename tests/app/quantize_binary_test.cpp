@@ -5,7 +5,7 @@
 
 #include "error_of.h"
 #include "train/support.h"
-#include "ulp/app/quantize_run.h"
+#include "ulp/app/quantize/quantize_run.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/lower/evaluate.h"
 #include "ulp/lower/lower.h"

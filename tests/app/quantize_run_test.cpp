@@ -1,4 +1,4 @@
-#include "ulp/app/quantize_run.h"
+#include "ulp/app/quantize/quantize_run.h"
 
 #include <gtest/gtest.h>
 

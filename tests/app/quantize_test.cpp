@@ -5,8 +5,8 @@
 #include "error_of.h"
 #include "temporary_folder.h"
 #include "train/support.h"
-#include "ulp/app/quantize_mode.h"
-#include "ulp/app/quantize_report.h"
+#include "ulp/app/quantize/quantize_mode.h"
+#include "ulp/app/quantize/quantize_report.h"
 #include "ulp/graph/capture/capture.h"
 
 namespace ulp::app {

@@ -1,5 +1,5 @@
 // The page of the whole road: what works, what stops where, and that the model stays as it was.
-#include "ulp/app/road_report.h"
+#include "ulp/app/check/road_report.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

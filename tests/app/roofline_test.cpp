@@ -1,5 +1,5 @@
 // Rooflines of small networks, profiles and traces; times are not asserted.
-#include "ulp/app/roofline.h"
+#include "ulp/app/roofline/roofline.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -10,9 +10,9 @@
 
 #include "error_of.h"
 #include "temporary_folder.h"
-#include "ulp/app/devices.h"
-#include "ulp/app/op_work.h"
-#include "ulp/app/peak_tables.h"
+#include "ulp/app/bench/devices.h"
+#include "ulp/app/bench/peak_tables.h"
+#include "ulp/app/roofline/op_work.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/lower/lower.h"

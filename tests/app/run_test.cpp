@@ -1,5 +1,5 @@
 // What `ulp run` takes from a file, and what it refuses.
-#include "ulp/app/run.h"
+#include "ulp/app/run/run.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -9,7 +9,7 @@
 #include "error_of.h"
 #include "storage_tensors.h"
 #include "temporary_folder.h"
-#include "ulp/app/inspect.h"
+#include "ulp/app/model_io/inspect.h"
 #include "ulp/base/safetensors.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/io/graph_file.h"

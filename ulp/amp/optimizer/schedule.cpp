@@ -10,7 +10,7 @@
 #include <limits>
 #include <tuple>
 
-#include "ulp/amp/optimizer/state_fields.h"
+#include "ulp/amp/state_fields.h"
 #include "ulp/base/error.h"
 
 namespace ulp::amp {

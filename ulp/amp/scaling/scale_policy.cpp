@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "ulp/amp/optimizer/state_fields.h"
+#include "ulp/amp/state_fields.h"
 #include "ulp/base/error.h"
 
 namespace ulp::amp {
