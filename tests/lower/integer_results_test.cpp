@@ -111,6 +111,30 @@ TEST(IntegerResults, OfInputsAndOfStepsAreJoined) {
   }
 }
 
+/// Inputs of another type are brought to the engine's where it has their numbers.
+TEST(IntegerResults, InputsThatAreNoIntegersOfTheTypeAreRefused) {
+  for (const auto type : {torch::kByte, torch::kInt, torch::kLong}) {
+    const at::Tensor x = rows({5, 6, 7}).to(type);
+    const auto module = captured_body([](const at::Tensor& y) { return y.clamp_max(6); }, x);
+    runtime::Engine engine(lower(*module), {.threads = 1});
+    const auto say = [&](const at::Tensor& given, const std::string& words) {
+      EXPECT_SAYS(error_of([&] { run_engine(engine, given); }), words);
+    };
+    for (const auto other : {torch::kByte, torch::kShort, torch::kLong, torch::kFloat, torch::kDouble})
+      EXPECT_TRUE(run_engine(engine, x.to(other)).to(type).equal(module->forward(x)));
+    at::Tensor wrong = x.to(torch::kDouble);
+    wrong[1][2] = 2.5;
+    say(wrong, "', got 2.5 at element 5");
+    say(wrong.to(torch::kHalf), "', got 2.5 at element 5");
+    wrong[1][2] = std::nan("");
+    say(wrong, "at element 5");
+    wrong[0][0] = 1e30;
+    say(wrong, "', got 1e+30 at element 0");
+    if (type == torch::kByte) say(x.to(torch::kLong).add(250), "', got 256 at element 1");
+    if (type == torch::kInt) say(x.to(torch::kLong).mul(int64_t{1} << 31), "at element 0");
+  }
+}
+
 /// Drawn formulas of int64 on drawn numbers of all magnitudes: every run is LibTorch's, or ends by name.
 TEST(IntegerResults, DrawnFormulasAreExactOrEndTheRun) {
   std::mt19937 random(3);

@@ -5,6 +5,7 @@
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/ScalarType.h>
 
 #include <algorithm>
 #include <optional>
@@ -30,13 +31,32 @@ at::MemoryFormat memory_format(const TensorInfo& info) {
   return info.shape.size() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast;
 }
 
+/// Whether every number of the first type is one of the second.
+bool holds_all_of(at::ScalarType type, at::ScalarType given) {
+  return !at::isIntegralType(type, /*includeBool=*/true) || at::promoteTypes(type, given) == type;
+}
+
+/// Integers are ids, codes and counts: one that the type does not have would be another one.
+void check_whole(const TensorInfo& info, const at::Tensor& given, const at::Tensor& converted) {
+  if (holds_all_of(converted.scalar_type(), given.scalar_type())) return;
+  const at::Tensor other = converted.to(given.scalar_type()).ne(given).flatten();
+  if (!other.any().item<bool>()) return;
+  const auto place = other.to(at::kByte).argmax().item<int64_t>();
+  fail(ErrorCode::bad_shape, "lower.run_engine", "expected numbers of ", runtime::to_string(info.type),
+       " in '", info.name, "', got ", given.flatten()[place].to(at::kDouble).item<double>(), " at element ",
+       place);
+}
+
 at::Tensor as_input(const TensorInfo& info, const at::Tensor& given) {
   const std::vector<int64_t> expected = sizes_at(info, batch_in(info, given.sizes()));
   if (given.sizes() != at::IntArrayRef(expected)) {
     fail(ErrorCode::bad_shape, "lower.run_engine", "expected '", info.name, "' of sizes ",
          at::IntArrayRef(expected), ", got ", given.sizes());
   }
-  return given.detach().to(at::kCPU).to(scalar_type(info)).contiguous(memory_format(info));
+  const at::Tensor numbers = given.detach().to(at::kCPU);
+  const at::Tensor converted = numbers.to(scalar_type(info));
+  check_whole(info, numbers, converted);
+  return converted.contiguous(memory_format(info));
 }
 
 /// The batch of the inputs that have one; 1 where none has.

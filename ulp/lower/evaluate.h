@@ -21,8 +21,8 @@ struct TensorInfo;
 ULP_API at::Tensor run_engine(runtime::Engine& engine, const at::Tensor& input, int64_t batch = 64);
 
 /// All outputs, for all inputs, in one run. Inputs of another type or memory format are brought to the
-/// engine's. Throws ulp::Error for another number of inputs, for sizes other than the engine's, and for
-/// inputs of different batch sizes.
+/// engine's. Throws ulp::Error for another number of inputs, for sizes other than the engine's, for
+/// inputs of different batch sizes, and for numbers that an input of integers does not have, such as 2.5.
 ULP_API std::vector<at::Tensor> run_engine_all(runtime::Engine& engine,
                                                const std::vector<at::Tensor>& inputs);
 
