@@ -152,6 +152,7 @@ ConverterTable arithmetic_converters() {
                                          {"aten::rsub", rsub},
                                          {"aten::mul", mul},
                                          {"aten::div", div},
+                                         {"aten::floor_divide", divide_whole},
                                          {"aten::maximum", maximum},
                                          {"aten::minimum", minimum},
                                          {"aten::pow", pow},

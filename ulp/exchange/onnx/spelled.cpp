@@ -227,7 +227,8 @@ void lerp(Builder& builder, const Node& node) {
 
 void divide_whole(Builder& builder, const Node& node) {
   Formula write(builder, node);
-  const std::string mode = text_arg(node, "rounding_mode"), a = write.x(), b = write.argument("other");
+  const std::string mode = node.is("aten::floor_divide") ? "floor" : text_arg(node, "rounding_mode"),
+                    a = write.x(), b = write.argument("other");
   if (mode == "trunc") {
     const std::string quotient = write.div(a, b);
     return builder.alias(node.output(), write.floats() ? truncated(write, quotient) : quotient);

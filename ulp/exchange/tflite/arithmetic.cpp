@@ -156,6 +156,9 @@ void div(Builder& builder, const Node& node) {
   if (!at::isFloatingType(exchange::type_of(*node.output()))) refuse(node, "expected a quotient in float");
   binary(builder, node, Operation::DIV);
 }
+void floor_divide(Builder& builder, const Node& node) {
+  whole_quotient(builder, node, Operation::FLOOR_DIV);
+}
 void maximum(Builder& builder, const Node& node) {
   binary(builder, node, Operation::MAXIMUM);
 }
@@ -320,6 +323,7 @@ ConverterTable arithmetic_converters() {
                                    {"aten::rsub", rsub},
                                    {"aten::mul", mul},
                                    {"aten::div", div},
+                                   {"aten::floor_divide", floor_divide},
                                    {"aten::maximum", maximum},
                                    {"aten::minimum", minimum},
                                    {"aten::pow", pow},
