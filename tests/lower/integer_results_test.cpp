@@ -2,6 +2,7 @@
 // where what follows would make them small again.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 
 #include "error_of.h"
@@ -132,6 +133,36 @@ TEST(IntegerResults, InputsThatAreNoIntegersOfTheTypeAreRefused) {
     say(wrong, "', got 1e+30 at element 0");
     if (type == torch::kByte) say(x.to(torch::kLong).add(250), "', got 256 at element 1");
     if (type == torch::kInt) say(x.to(torch::kLong).mul(int64_t{1} << 31), "at element 0");
+  }
+}
+
+/// Quotients and remainders near the limit of f32, where a quotient times the divisor passes it, and of
+/// floats, whose quotients round to the next integer.
+TEST(IntegerResults, QuotientsAndRemaindersAreLibTorchs) {
+  torch::manual_seed(9);
+  for (const bool integers : {true, false}) {
+    at::Tensor x = torch::randint(-16'777'215, 16'777'216, {2, 200}, torch::kLong);
+    x.slice(1, 0, 20).fill_(-16'777'215);
+    if (!integers) x = torch::cat({x / 1e6, torch::arange(-50, 50).div(10.0).repeat({2, 1})}, 1);
+    const at::Tensor divisors = integers
+                                    ? torch::randint(1, 9973, x.sizes().slice(1), torch::kLong) *
+                                          (torch::randint(0, 2, x.sizes().slice(1)) * 2 - 1).to(torch::kLong)
+                                    : torch::randn(x.sizes().slice(1));
+    for (const double number : {9973.0, -9973.0, 7.0, -3.0, 0.1, -0.3}) {
+      if (integers && number != std::round(number)) continue;
+      const at::Scalar by = integers ? at::Scalar(static_cast<int64_t>(number)) : at::Scalar(number);
+      for (const Body& body : {Body([&](const at::Tensor& y) { return y.remainder(by); }),
+                               Body([&](const at::Tensor& y) { return y.remainder(divisors); }),
+                               Body([&](const at::Tensor& y) { return torch::floor_divide(y, by); }),
+                               Body([&](const at::Tensor& y) { return torch::floor_divide(y, divisors); }),
+                               Body([&](const at::Tensor& y) { return torch::div(y, divisors, "floor"); }),
+                               Body([&](const at::Tensor& y) { return torch::div(y, by, "trunc"); })}) {
+        const auto module = captured_body(body, x);
+        runtime::Engine engine(lower(*module), {.threads = 1});
+        EXPECT_TRUE(run_engine(engine, x).to(torch::kDouble).equal(module->forward(x).to(torch::kDouble)))
+            << number << ' ' << integers;
+      }
+    }
   }
 }
 

@@ -22,8 +22,8 @@ constexpr c10::DispatchKey kShapesKey = c10::DispatchKey::Fake;
 
 using Stack = torch::jit::Stack;
 
-/// Which storages have numbers that follow a product that was left out. They are held weakly, so that no other storage has the
-/// address of one that is gone.
+/// Which storages have numbers that follow a product that was left out. They are held weakly, so that no
+/// other storage has the address of one that is gone.
 class LeftOut {
  public:
   static LeftOut& of_thread() {

@@ -20,8 +20,9 @@ class ULP_API ShapePropagation {
   ShapePropagation(const ShapePropagation&) = delete;
   ShapePropagation& operator=(const ShapePropagation&) = delete;
 
-  /// Whether something depended, since this one was made, on numbers that follow a product that was left out: a number that was
-  /// read (`item`), sizes that follow numbers (`nonzero`), or an error of an op that had such numbers (the inverse of zeros).
+  /// Whether something depended, since this one was made, on numbers that follow a product that was left
+  /// out: a number that was read (`item`), sizes that follow numbers (`nonzero`), or an error of an op
+  /// that had such numbers (the inverse of zeros).
   bool numbers_were_read() const;
 
  private:
@@ -29,8 +30,8 @@ class ULP_API ShapePropagation {
   bool before_;
 };
 
-/// Does the work under ShapePropagation, and once more with all numbers where something depended on numbers that were left out,
-/// whether the first work came to an end or threw. Throws what the last work threw.
+/// Does the work under ShapePropagation, and once more with all numbers where something depended on numbers
+/// that were left out, whether the first work came to an end or threw. Throws what the last work threw.
 ULP_API void with_shapes(const std::function<void()>& work);
 
 }  // namespace ulp::libtorch

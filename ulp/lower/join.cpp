@@ -43,8 +43,8 @@ Layout layout_of(Builder& builder, const Node& node, const std::vector<const Val
   return plain ? Layout::plain : inner_layout(rank);
 }
 
-/// The type in which floats are joined; of integers that of those that are held as such, else f32. Numbers of steps become
-/// i64 but not i32: those of 32 bits are then joined in f32.
+/// The type in which floats are joined; of integers that of those that are held as such, else f32. Numbers
+/// of steps become i64 but not i32: those of 32 bits are then joined in f32.
 DataType joined_type(Builder& builder, const Node& node, const std::vector<const Value*>& values) {
   if (!at::isIntegralType(node.output()->meta->dtype, false)) return result_type(builder, node.output());
   std::set<DataType> held;

@@ -39,8 +39,10 @@ bool fits(const std::vector<const Node*>& nodes) {
     const bool truth = node->op().starts_with("aten::bitwise_") && node->output()->meta &&
                        node->output()->meta->dtype == at::kBool;
     const Wrapping wrapping = wrapping_of(*node);
-    functions += (truth ? 1 : row.functions) + wrapping.functions;
-    numbers += (truth ? 0 : row.numbers) + wrapping.numbers;
+    // A quotient that is rounded down takes what floor_divide does.
+    const bool whole = node->is("aten::div") && has_arg(*node, "rounding_mode");
+    functions += (truth ? 1 : row.functions) + (whole ? 10 : 0) + wrapping.functions;
+    numbers += (truth ? 0 : row.numbers) + (whole ? 3 : 0) + wrapping.numbers;
     made.insert(node->output());
     for (const graph::Argument& arg : node->args) {
       if (arg.is_value()) read.insert(arg.value);

@@ -52,15 +52,35 @@ Operand rsub(PointwiseWriter& write, const Node& node) {
   return write.call(PointwiseOp::sub, {write.argument(node, "other"), self});
 }
 
+/// Whether a remainder is none of the divisor's sign, so that one divisor is missing.
+Operand falls_short(PointwiseWriter& write, Operand rest, Operand divisor) {
+  const Operand signs = write.call(PointwiseOp::mul, {write.call(PointwiseOp::sign, {rest}), divisor});
+  return write.call(PointwiseOp::lt, {signs, write.number(0)});
+}
+
+/// LibTorch's: of floats the dividend less its remainder, a multiple of the divisor, by that; the floor of
+/// the rounded quotient may be one more. Quotients of integers that f32 holds are not rounded to the next
+/// one.
 Operand floor_divide(PointwiseWriter& write, const Node& node) {
-  return write.call(PointwiseOp::floor, {binary<PointwiseOp::div>(write, node)});
+  const std::optional<graph::TensorMeta>& meta = node.output()->meta;
+  if (meta && !at::isFloatingType(meta->dtype))
+    return write.call(PointwiseOp::floor, {binary<PointwiseOp::div>(write, node)});
+  const Operand a = write.argument(node, "self"), b = write.argument(node, "other");
+  const Operand rest = write.call(PointwiseOp::fmod, {a, b});
+  const Operand multiple = write.call(PointwiseOp::sub, {a, rest});
+  const Operand whole = write.call(PointwiseOp::round, {write.call(PointwiseOp::div, {multiple, b})});
+  const Operand less = write.call(PointwiseOp::sub, {whole, write.number(1)});
+  const Operand floor = write.call(PointwiseOp::where, {falls_short(write, rest, b), less, whole});
+  if (b.kind == Operand::Kind::number && b.number != 0) return floor;
+  const Operand none = write.call(PointwiseOp::eq, {b, write.number(0)});
+  return write.call(PointwiseOp::where, {none, write.call(PointwiseOp::div, {a, b}), floor});
 }
 
 Operand divide(PointwiseWriter& write, const Node& node) {
-  const Operand quotient = binary<PointwiseOp::div>(write, node);
-  if (!has_arg(node, "rounding_mode") || node.arg("rounding_mode").is_none()) return quotient;
-  const bool floor = node.arg("rounding_mode").literal.toStringRef() == "floor";
-  return write.call(floor ? PointwiseOp::floor : PointwiseOp::trunc, {quotient});
+  if (!has_arg(node, "rounding_mode") || node.arg("rounding_mode").is_none())
+    return binary<PointwiseOp::div>(write, node);
+  if (node.arg("rounding_mode").literal.toStringRef() == "floor") return floor_divide(write, node);
+  return write.call(PointwiseOp::trunc, {binary<PointwiseOp::div>(write, node)});
 }
 
 /// True for integers that a product went into: f32, in which steps compute, has no ones beyond 2^24.
@@ -133,24 +153,13 @@ Operand bits_not(PointwiseWriter& write, const Node& node) {
   return write.call(PointwiseOp::sub, {write.number(-1), write.argument(node, "self")});
 }
 
-/// a - b floor(a / b): the sign of b, as PyTorch's remainder. By an infinite b a finite a is left, or b where
-/// their signs differ.
+/// PyTorch's remainder, which has the sign of b: exact, as the one with the sign of a is.
 Operand remainder(PointwiseWriter& write, const Node& node) {
   expect_small(node);
   const Operand a = write.argument(node, "self"), b = write.argument(node, "other");
-  const Operand whole = write.call(PointwiseOp::floor, {write.call(PointwiseOp::div, {a, b})});
-  const Operand left = write.call(PointwiseOp::sub, {a, write.call(PointwiseOp::mul, {b, whole})});
-  const bool finite = b.kind == Operand::Kind::number && std::isfinite(b.number);
-  const std::optional<graph::TensorMeta>& meta = node.output()->meta;
-  if (finite || (meta && !at::isFloatingType(meta->dtype))) return left;
-  const Operand endless =
-      write.call(PointwiseOp::eq, {write.call(PointwiseOp::abs, {b}), write.number(kInfinity)});
-  const Operand signs = write.call(PointwiseOp::mul, {write.call(PointwiseOp::sign, {a}), b});
-  const Operand kept =
-      write.call(PointwiseOp::add, {a, write.call(PointwiseOp::sub, {a, a})});  // NaN of infinities
-  const Operand far =
-      write.call(PointwiseOp::where, {write.call(PointwiseOp::lt, {signs, write.number(0)}), b, kept});
-  return write.call(PointwiseOp::where, {endless, far, left});
+  const Operand rest = write.call(PointwiseOp::fmod, {a, b});
+  const Operand more = write.call(PointwiseOp::add, {rest, b});
+  return write.call(PointwiseOp::where, {falls_short(write, rest, b), more, rest});
 }
 
 Operand power(PointwiseWriter& write, const Node& node) {
@@ -447,8 +456,8 @@ constexpr PointwiseLowering kTable[] = {
     {"aten::mul", binary<PointwiseOp::mul>},
     {"aten::div", divide, 2},
     {"aten::true_divide", binary<PointwiseOp::div>},
-    {"aten::floor_divide", floor_divide, 2},
-    {"aten::remainder", remainder, 12, 2},
+    {"aten::floor_divide", floor_divide, 12, 3},
+    {"aten::remainder", remainder, 6, 1},
     {"aten::fmod", binary<PointwiseOp::fmod>},
     {"aten::pow", power, 2, 1},
     {"aten::maximum", binary<PointwiseOp::max>},
