@@ -15,8 +15,8 @@
 
 namespace ulp::cli {
 
-/// The flags of several lists of fields, each under a title; lists may share flags of one name and kind. A field of
-/// one word may share the flag of a list of texts that came before it.
+/// The flags of several lists of fields, each under a title; lists may share flags of one name and kind. A
+/// field of one word may share the flag of a list of texts that came before it.
 class RecipeFlags {
  public:
   /// `chooser` is the flag that says which list is used, for messages.

@@ -1,5 +1,5 @@
-// Models that compute something else at other batch sizes: right inside of the range that they were captured for, and refused
-// outside of it, by the graph, its files and engines.
+// Models that compute something else at other batch sizes: right inside of the range that they were captured
+// for, and refused outside of it, by the graph, its files and engines.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

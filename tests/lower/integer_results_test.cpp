@@ -1,5 +1,5 @@
-// Integers that steps compute in f32: LibTorch's while they are below 2^24, and the end of the run, by name, from there on, also
-// where what follows would make them small again.
+// Integers that steps compute in f32: LibTorch's while they are below 2^24, and the end of the run, by name,
+// from there on, also where what follows would make them small again.
 #include <gtest/gtest.h>
 
 #include <cmath>

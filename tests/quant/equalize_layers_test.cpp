@@ -20,8 +20,8 @@ struct EqualNetOptions {
   int64_t groups = 1;  ///< of the last convolution
 };
 
-/// conv - relu - depthwise conv - max pool - conv (grouped) - pool - flatten - linear - relu - linear, with channels of
-/// very different size.
+/// conv - relu - depthwise conv - max pool - conv (grouped) - pool - flatten - linear - relu - linear, with
+/// channels of very different size.
 struct EqualNet : torch::nn::Module {
   explicit EqualNet(const EqualNetOptions& how) : relu6(how.relu6) {
     first = register_module("first", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 8, 3).padding(1)));
@@ -141,7 +141,8 @@ TEST(EqualizeLayers, Relu6IsKeptOrReplacedByName) {
   EXPECT_GT(relative(replaced->forward(1000 * x), captured->forward(1000 * x)), 0.1);
 }
 
-/// What no pair may be made of: another reader, a curve, a sum, a weight that is read twice, other dimensions.
+/// What no pair may be made of: another reader, a curve, a sum, a weight that is read twice, other
+/// dimensions.
 struct NoPairs : torch::nn::Module {
   explicit NoPairs(int what) : what(what) {
     a = register_module("a", torch::nn::Linear(8, 8));

@@ -1,4 +1,5 @@
-// The next token from logits: probabilities by the definitions, draws by their frequencies, and what is refused.
+// The next token from logits: probabilities by the definitions, draws by their frequencies, and what is
+// refused.
 #include "ulp/runtime/decoding/sampler.h"
 
 #include <gtest/gtest.h>

@@ -31,7 +31,8 @@ struct ULP_API BatchRange {
   bool contains(int64_t batch) const { return batch >= min && batch <= max; }
   /// The allowed batch size that is closest to `batch`.
   int64_t nearest(int64_t batch) const { return std::clamp(batch, min, max); }
-  /// A batch size for examples: 2, enough for batch norms, or the closest one that leaves `more` sizes above it.
+  /// A batch size for examples: 2, enough for batch norms, or the closest one that leaves `more` sizes above
+  /// it.
   int64_t example(int64_t more) const { return std::min(nearest(2), max - more); }
   /// "4 to 8", or "4 or more".
   std::string text() const;

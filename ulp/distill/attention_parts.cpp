@@ -21,8 +21,8 @@ bool is_set(const Node& attention, const char* flag) {
   return argument.literal.isBool() && argument.literal.toBool();
 }
 
-/// The scores of a fused attention: queries keys^T times its scale, its mask of numbers added, hidden ones at -inf where
-/// the mask is of truth values or causal.
+/// The scores of a fused attention: queries keys^T times its scale, its mask of numbers added, hidden ones at
+/// -inf where the mask is of truth values or causal.
 Value* add_scores(Graph& graph, Node* attention) {
   if (is_set(*attention, "enable_gqa"))
     fail(kFindPlaceWhere, "expected as many keys as queries, got groups of queries in '", attention->name(),

@@ -17,8 +17,8 @@ inline constexpr const char* kFindPlaceWhere = "distill.find_layer_output";
 /// What softmax(scores) values is made of; scores are queries keys^T, scaled and masked.
 enum class AttentionRole : uint8_t { queries, keys, values, scores };
 
-/// The value in that role in the one attention among `calls`; scores of a fused one are computed by calls that are added.
-/// Throws ulp::Error where there is none, or several, naming `place`.
+/// The value in that role in the one attention among `calls`; scores of a fused one are computed by calls
+/// that are added. Throws ulp::Error where there is none, or several, naming `place`.
 graph::Value* find_attention(graph::Graph& graph, const std::vector<graph::Node*>& calls, AttentionRole role,
                              const std::string& place);
 

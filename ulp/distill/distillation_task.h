@@ -23,8 +23,8 @@ struct Batch {
 /// The target of what has no label; cross-entropy leaves it out.
 inline constexpr int64_t kUnlabelled = -100;
 
-/// The mean cross-entropy of logits (..., classes) over the targets (...) that are not kUnlabelled, in fp32; 0 where all are.
-/// Throws ulp::Error for shapes that do not fit.
+/// The mean cross-entropy of logits (..., classes) over the targets (...) that are not kUnlabelled, in fp32;
+/// 0 where all are. Throws ulp::Error for shapes that do not fit.
 ULP_API at::Tensor labelled_cross_entropy(const at::Tensor& logits, const at::Tensor& targets);
 
 /// The value of one part of a loss in one batch.
@@ -33,11 +33,13 @@ struct TermValue {
   double value = 0, weight = 0;
 };
 
-/// Networks that train together by a loss of their own. As a module it holds all that a checkpoint needs to continue.
+/// Networks that train together by a loss of their own. As a module it holds all that a checkpoint needs to
+/// continue.
 class ULP_API DistillationTask : public torch::nn::Module {
  public:
   ~DistillationTask() override;
-  /// The output of the network that is evaluated; what the loss looks at is kept for loss(). Under the caller's autocast.
+  /// The output of the network that is evaluated; what the loss looks at is kept for loss(). Under the
+  /// caller's autocast.
   virtual at::Tensor forward(const Batch& batch) = 0;
   /// The loss of what forward() was last given; to be called outside of autocast.
   virtual at::Tensor loss(const Batch& batch) = 0;

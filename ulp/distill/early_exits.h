@@ -1,5 +1,5 @@
-// Self distillation (Zhang et al. 2019, "Be Your Own Teacher"): classifiers behind inner layers learn from the labels and from
-// the network's own last layer.
+// Self distillation (Zhang et al. 2019, "Be Your Own Teacher"): classifiers behind inner layers learn from
+// the labels and from the network's own last layer.
 #pragma once
 
 #include <memory>
@@ -23,9 +23,9 @@ struct ExitOptions {
   double temperature = 3;
 };
 
-/// The loss is CE of the network + the sum over the exits of (1 - a) CE + a T^2 KL(last || exit) + b MSE(features), the last
-/// layer's logits and features without gradient. An exit is average pooling over the pixels or tokens and a linear layer; its
-/// features are another linear layer of the pooled values.
+/// The loss is CE of the network + the sum over the exits of (1 - a) CE + a T^2 KL(last || exit) + b
+/// MSE(features), the last layer's logits and features without gradient. An exit is average pooling over the
+/// pixels or tokens and a linear layer; its features are another linear layer of the pooled values.
 class ULP_API SelfDistillation final : public DistillationTask {
  public:
   /// Throws ulp::Error for places that name nothing or hold no features, and options out of range.

@@ -135,8 +135,9 @@ bool reads_a_parameter_twice(const Graph& graph, const std::vector<Node*>& calls
   return false;
 }
 
-/// The calls of a module without those that follow its last layer or attention and give the result another form, which are how
-/// others read it: a view, a pooling, a mean. Views that merge the heads of an attention are its own.
+/// The calls of a module without those that follow its last layer or attention and give the result another
+/// form, which are how others read it: a view, a pooling, a mean. Views that merge the heads of an attention
+/// are its own.
 std::vector<Node*> without_readers(const std::vector<Node*>& calls, const std::vector<Node*>& own) {
   const auto last = std::find_if(own.rbegin(), own.rend(),
                                  [](const Node* node) { return owns_parameters(*node) || mixes(*node); });
@@ -149,7 +150,8 @@ std::vector<Node*> without_readers(const std::vector<Node*>& calls, const std::v
   return kept;
 }
 
-/// With the views that merge the heads of an attention at the end, which stand outside of a module whose mask is a tensor of its own.
+/// With the views that merge the heads of an attention at the end, which stand outside of a module whose mask
+/// is a tensor of its own.
 std::vector<Node*> with_merged_heads(const Graph& graph, std::vector<Node*> calls) {
   if (calls.empty() || !mixes(*calls.back())) return calls;
   for (;;) {
@@ -192,8 +194,8 @@ bool reads_only(const Node& node, const std::vector<Node*>& calls, const Value* 
   });
 }
 
-/// With the sum at the end of a residual module and the activation of it, which stand outside where the shortcut is the module's
-/// own input. A single layer has no such end.
+/// With the sum at the end of a residual module and the activation of it, which stand outside where the
+/// shortcut is the module's own input. A single layer has no such end.
 std::vector<Node*> with_residual_sum(const Graph& graph, std::vector<Node*> calls, const Value* input) {
   if (std::ranges::count_if(calls, [](const Node* node) { return owns_parameters(*node); }) < 2) return calls;
   const auto follower = [&](const Value* value, const auto& fits) -> Node* {
@@ -219,8 +221,8 @@ std::vector<Node*> with_residual_sum(const Graph& graph, std::vector<Node*> call
   return calls;
 }
 
-/// The calls of a module whose calls with parameters stand together: with all between its first and its last, which also
-/// read what was made outside (a mask), and without those that only read its result.
+/// The calls of a module whose calls with parameters stand together: with all between its first and its last,
+/// which also read what was made outside (a mask), and without those that only read its result.
 std::vector<Node*> as_one_run(const Graph& graph, const std::vector<Node*>& calls) {
   const auto first = std::ranges::find_if(calls, [](const Node* node) { return owns_parameters(*node); });
   if (first == calls.end() || reads_a_parameter_twice(graph, calls)) return calls;
@@ -241,7 +243,8 @@ std::vector<Node*> as_one_run(const Graph& graph, const std::vector<Node*>& call
   return with_residual_sum(graph, with_merged_heads(graph, without_readers(run, calls)), input_of(run));
 }
 
-/// The calls, and those without parameters that read them, which may stand outside of the module for what else they read.
+/// The calls, and those without parameters that read them, which may stand outside of the module for what
+/// else they read.
 std::vector<Node*> with_readers(const Graph& graph, std::vector<Node*> calls) {
   for (size_t i = 0; i < calls.size(); ++i) {
     for (const auto& value : calls[i]->outputs()) {
@@ -272,8 +275,8 @@ Value* value_of(const Node& node, const std::string& name) {
   return node.output();
 }
 
-/// Names near one that is not there, for messages: the modules of the innermost module around it that the graph has, or the
-/// calls of a graph without modules.
+/// Names near one that is not there, for messages: the modules of the innermost module around it that the
+/// graph has, or the calls of a graph without modules.
 std::string near_names(const Graph& graph, const std::string& name) {
   std::string around = name;
   do {

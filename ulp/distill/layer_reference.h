@@ -22,9 +22,9 @@
 
 namespace ulp::distill {
 
-/// The value at `place`. Attention that is written out as matmul, softmax, matmul is found, too. For `scores` of a fused
-/// attention calls are added to the graph that compute them. Throws ulp::Error for a place that names nothing, several
-/// values, or an attention that is not there.
+/// The value at `place`. Attention that is written out as matmul, softmax, matmul is found, too. For `scores`
+/// of a fused attention calls are added to the graph that compute them. Throws ulp::Error for a place that
+/// names nothing, several values, or an attention that is not there.
 ULP_API graph::Value* find_layer_output(graph::Graph& graph, const std::string& place);
 
 }  // namespace ulp::distill

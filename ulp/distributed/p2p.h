@@ -10,9 +10,9 @@
 
 namespace ulp::distributed {
 
-/// One way between two processes: the one sends, the other receives, in the same order. A letter is a list of tensors;
-/// before each goes what the other end cannot know: type, sizes, strides, whether it requires gradients. Undefined ones
-/// arrive undefined.
+/// One way between two processes: the one sends, the other receives, in the same order. A letter is a list of
+/// tensors; before each goes what the other end cannot know: type, sizes, strides, whether it requires
+/// gradients. Undefined ones arrive undefined.
 class P2pChannel {
  public:
   /// `way`: its number among the ways between the two, the same at both ends. Tensors are made on `device`.

@@ -68,7 +68,8 @@ ULP_API StagePlan share_stages(ProcessGroup& group, const graph::Graph& graph, c
 /// balance_stages() for the processes of a group, by times that rank 0 measures on these inputs (a micro-batch).
 ULP_API StagePlan measured_stages(ProcessGroup& group, const graph::GraphModule& model,
                                   const std::vector<at::Tensor>& inputs);
-/// assign_stages() for them, each with a budget of so many bytes. Every rank throws what assign_stages() throws.
+/// assign_stages() for them, each with a budget of so many bytes. Every rank throws what assign_stages()
+/// throws.
 ULP_API StagePlan measured_stages(ProcessGroup& group, const graph::GraphModule& model,
                                   const std::vector<at::Tensor>& inputs, int64_t budget,
                                   const StageAssignmentOptions& options);

@@ -9,8 +9,8 @@
 
 namespace ulp::distributed {
 
-/// Throws ulp::Error for a graph with free dimensions beside the batch, or with another result than one tensor that it
-/// computes.
+/// Throws ulp::Error for a graph with free dimensions beside the batch, or with another result than one
+/// tensor that it computes.
 void check_can_be_cut(const char* where, const graph::Graph& graph);
 
 bool is_attribute(const graph::Value* value);
@@ -20,7 +20,8 @@ bool is_view_of_attribute(const graph::Node& node);
 /// Appends the node behind the views of attributes that it reads, each once.
 void add_with_views(std::vector<const graph::Node*>& nodes, const graph::Node* node);
 
-/// What the nodes read of others (an input of the graph that has the batch, too), and what of theirs others read.
+/// What the nodes read of others (an input of the graph that has the batch, too), and what of theirs others
+/// read.
 struct Border {
   std::vector<const graph::Value*> inputs, results;
 };

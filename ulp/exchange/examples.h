@@ -11,8 +11,9 @@
 
 namespace ulp::exchange {
 
-/// The batch of the examples: 2, enough for batch norms, or as near to it as the range allows. Capture runs the model with
-/// one sample and two more, too: throws FileError `[where] ...` for a range of fewer than three sizes.
+/// The batch of the examples: 2, enough for batch norms, or as near to it as the range allows. Capture runs
+/// the model with one sample and two more, too: throws FileError `[where] ...` for a range of fewer than
+/// three sizes.
 int64_t example_batch(const BatchRange& range, const char* where);
 
 /// Makes the examples of one model. Sizes are those of a stranger's file.

@@ -56,12 +56,12 @@ ULP_API GgufModel import_gguf(const std::filesystem::path& path);
 /// The same from memory; `source` stands for the file in messages.
 ULP_API GgufModel import_gguf(std::string_view bytes, const std::string& source);
 
-/// The tensors of a GPT-2 file under the names of models::make_gpt2(), matrices turned to (in, out): for io::assign_pretrained(). Throws
-/// FileError for another architecture, and for a tensor that GPT-2 has not.
+/// The tensors of a GPT-2 file under the names of models::make_gpt2(), matrices turned to (in, out): for
+/// io::assign_pretrained(). Throws FileError for another architecture, and for a tensor that GPT-2 has not.
 ULP_API std::vector<std::pair<std::string, at::Tensor>> gpt2_tensors(const GgufModel& file);
 
-/// The codes of such a file under the same names, for quant::read_quantized_weights(): of the matrices of linear layers, and of the table of words.
-/// Throws as gpt2_tensors().
+/// The codes of such a file under the same names, for quant::read_quantized_weights(): of the matrices of
+/// linear layers, and of the table of words. Throws as gpt2_tensors().
 ULP_API std::map<std::string, quant::StoredQuantizedWeight> gpt2_quantized_weights(const GgufModel& file);
 
 /// How the matrices of a model are stored.

@@ -11,8 +11,8 @@ namespace ulp::graph {
 class ULP_API WrittenState {
  public:
   explicit WrittenState(const Graph& graph);
-  /// True for a node that writes such a buffer, or reads one or what is computed from it and other attributes alone: a
-  /// view of it, for one.
+  /// True for a node that writes such a buffer, or reads one or what is computed from it and other attributes
+  /// alone: a view of it, for one.
   bool touches(const Node& node) const;
   /// True for such a buffer and for what is computed from one and other attributes alone.
   bool holds(const Value* value) const { return state_.contains(value); }

@@ -1,4 +1,5 @@
-// Weights as Hugging Face's transformers and torchvision publish them, into the networks of the models room and others of the same names.
+// Weights as Hugging Face's transformers and torchvision publish them, into the networks of the models room
+// and others of the same names.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +13,8 @@ namespace ulp::io {
 /// How a published file and a model differ, and what was done with the file's names.
 struct ULP_API PretrainedReport {
   LoadReport differences;  ///< by the model's names, those of unexpected tensors by the file's
-  /// The file's names that hold nothing to load: masks, position ids, distances between layers, copies of tied tensors.
+  /// The file's names that hold nothing to load: masks, position ids, distances between layers, copies of
+  /// tied tensors.
   std::vector<std::string> ignored;
   /// "LayerNorm.gamma -> bert.embeddings.LayerNorm.weight": names that another convention had.
   std::vector<std::string> renamed;
@@ -22,9 +24,10 @@ struct ULP_API PretrainedReport {
   std::string text() const { return differences.text(); }
 };
 
-/// The tensors of a safetensors file; of an index of shards (`model.safetensors.index.json`); or of a folder with either. Shards lie in
-/// the index's folder: a name with a folder in it is refused. Throws FileError for files that are missing, damaged or disagree, and for
-/// pickled weights (.bin, .pt, .pth), with the way to convert them.
+/// The tensors of a safetensors file; of an index of shards (`model.safetensors.index.json`); or of a folder
+/// with either. Shards lie in the index's folder: a name with a folder in it is refused. Throws FileError for
+/// files that are missing, damaged or disagree, and for pickled weights (.bin, .pt, .pth), with the way to
+/// convert them.
 ULP_API NamedTensors load_pretrained_tensors(const std::filesystem::path& path);
 
 /// Copies published weights into the model's parameters and buffers, between floating types. Names may have
@@ -41,8 +44,9 @@ ULP_API PretrainedReport load_pretrained(const std::filesystem::path& path, torc
 ULP_API PretrainedReport assign_pretrained(torch::nn::Module& model, const NamedTensors& tensors, bool strict,
                                            const std::string& source);
 
-/// Writes the model's parameters and buffers as transformers and torchvision name them, with the metadata that transformers asks for
-/// ({"format": "pt"}). Tied tensors are written once, as there. Throws Error where save_tensors() does.
+/// Writes the model's parameters and buffers as transformers and torchvision name them, with the metadata
+/// that transformers asks for ({"format": "pt"}). Tied tensors are written once, as there. Throws Error where
+/// save_tensors() does.
 ULP_API void save_pretrained(const std::filesystem::path& path, const torch::nn::Module& model);
 
 }  // namespace ulp::io

@@ -17,7 +17,8 @@ namespace ulp::libtorch {
 
 namespace {
 
-/// Between autograd and the kernels of devices. LibTorch gives it to programs outside of it, and has no kernels for it.
+/// Between autograd and the kernels of devices. LibTorch gives it to programs outside of it, and has no
+/// kernels for it.
 constexpr c10::DispatchKey kShapesKey = c10::DispatchKey::Fake;
 
 using Stack = torch::jit::Stack;

@@ -9,10 +9,11 @@
 
 namespace ulp::libtorch {
 
-/// While it lives, products of matrices and convolutions that this thread calls on the CPU give zeros in place of the
-/// numbers. Their sizes, types, layouts and errors are those of LibTorch's kernels, and autograd sees the same calls.
-/// Everything else is computed, and so are products of few numbers, which may be sizes. For runs of which only shapes are
-/// read: the sizes that a conversion asks for. with_shapes() also serves runs that may read numbers.
+/// While it lives, products of matrices and convolutions that this thread calls on the CPU give zeros in
+/// place of the numbers. Their sizes, types, layouts and errors are those of LibTorch's kernels, and autograd
+/// sees the same calls. Everything else is computed, and so are products of few numbers, which may be sizes.
+/// For runs of which only shapes are read: the sizes that a conversion asks for. with_shapes() also serves
+/// runs that may read numbers.
 class ULP_API ShapePropagation {
  public:
   ShapePropagation();

@@ -24,8 +24,8 @@ bool is_sequence(const Argument& arg) {
   return arg.is_value() && arg.value->meta && arg.value->meta->sizes.size() == 3;
 }
 
-/// Acts on each element by itself and reads one tensor of the model. Scales along the last dimension would have
-/// to follow it.
+/// Acts on each element by itself and reads one tensor of the model. Scales along the last dimension would
+/// have to follow it.
 bool is_elementwise(const Node& node) {
   if (!node.is("ulp::quantize") && !node.is("ulp::dequantize")) return activation_of(node).has_value();
   return node.arg("axis").is_none() || int_arg(node, "axis") < 2;

@@ -1,5 +1,5 @@
-// Convolutions and pooling of volumes by the steps that images have: what they do along the depth becomes channels
-// of a convolution, or a pooling of its own.
+// Convolutions and pooling of volumes by the steps that images have: what they do along the depth becomes
+// channels of a convolution, or a pooling of its own.
 #include "ulp/lower/conv3d_to_conv2d.h"
 
 #include <array>
@@ -69,8 +69,8 @@ int32_t padded(Builder& builder, const Node& node, int32_t x, int64_t slices, co
   return builder.emit(std::move(step), node.output()->name + ".padded", form, shape);
 }
 
-/// [N, C, D, H, W] -> [N, groups * kernel * C / groups, D', H, W]: each slice of the result has the slices of its
-/// window in the channels, group by group.
+/// [N, C, D, H, W] -> [N, groups * kernel * C / groups, D', H, W]: each slice of the result has the slices of
+/// its window in the channels, group by group.
 int32_t taps_as_channels(Builder& builder, const Node& node, int32_t x, const Depth& depth, int64_t groups,
                          const Form& form) {
   if (depth.changes_nothing()) return x;

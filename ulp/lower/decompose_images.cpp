@@ -172,8 +172,8 @@ void im2col(Graph& graph, Node& node) {
                  {write("aten::permute", {x, ints({0, 1, 4, 5, 2, 3})}), sizes_argument(meta->sizes)});
 }
 
-/// Each column is a window of an image, and windows add up where they overlap: a transposed convolution in which every
-/// element of a window has a channel of its own.
+/// Each column is a window of an image, and windows add up where they overlap: a transposed convolution in
+/// which every element of a window has a channel of its own.
 void col2im(Graph& graph, Node& node) {
   const auto pair = [&](const char* name) {
     return graph::spread(graph::integers(node.arg(name)).value_or(std::vector<int64_t>{1}), 2);

@@ -112,8 +112,8 @@ double identity_of(const std::string& reduce) {
   return reduce == "prod" ? 1 : 0;
 }
 
-/// Without the elements that were there: those that ids point to are replaced first. Sums are scatter_add, means
-/// those over the counts.
+/// Without the elements that were there: those that ids point to are replaced first. Sums are scatter_add,
+/// means those over the counts.
 void scatter_reduce(Graph& graph, Node& node) {
   const Argument &self = node.arg("self"), &dim = node.arg("dim"), &ids = node.arg("index"),
                  &source = node.arg("src");

@@ -1,4 +1,5 @@
-// Plans with free dimensions: lowered at several sizes, and joined where they differ in nothing but numbers that follow them.
+// Plans with free dimensions: lowered at several sizes, and joined where they differ in nothing but numbers
+// that follow them.
 #pragma once
 
 #include <functional>

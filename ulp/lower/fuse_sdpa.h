@@ -18,8 +18,8 @@ namespace ulp::lowering {
 /// those of larger sizes of the graph; those of this one are added.
 graph::PassReport fuse_written_attention(graph::Graph& graph, KnownWindows& windows);
 
-/// Attention nodes that have no step of the engine's (has_attention_step) become their products and softmax. Reads the
-/// sizes of all values; new values have none.
+/// Attention nodes that have no step of the engine's (has_attention_step) become their products and softmax.
+/// Reads the sizes of all values; new values have none.
 graph::PassReport write_out_attention(graph::Graph& graph);
 
 }  // namespace ulp::lowering

@@ -33,7 +33,8 @@ Form held_form(Builder& builder, const graph::Node& reader, const graph::Value* 
 int32_t exact_numbers(Builder& builder, const graph::Node& reader, const graph::Value* value);
 /// Whether the node's first result are integers of 32 or 64 bits.
 bool makes_integers(const graph::Node& node);
-/// Puts a step behind what was made for the value, integers in f32, that refuses those which f32 may have rounded.
+/// Puts a step behind what was made for the value, integers in f32, that refuses those which f32 may have
+/// rounded.
 void look_at_integers(Builder& builder, const graph::Node& node, const graph::Value* value);
 
 }  // namespace ulp::lowering

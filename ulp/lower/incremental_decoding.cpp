@@ -45,7 +45,8 @@ size_t index_of(const Graph& graph, const std::string& dimension) {
   return static_cast<size_t>(at - graph.free.begin());
 }
 
-/// The dimension of a table that has the size and nothing else that follows it; -1 where there is none or are several.
+/// The dimension of a table that has the size and nothing else that follows it; -1 where there is none or are
+/// several.
 int64_t position_dim(const Value& value, const graph::SizeExpr& size) {
   int64_t found = -1;
   for (size_t d = 0; value.meta && d < value.meta->sizes.size(); ++d) {
@@ -216,7 +217,8 @@ void read_rows(Graph& graph, Node& user, Value* table, int64_t dim) {
   }
 }
 
-/// Several positions, then the fewest that a run may have, twice where they fit; nothing where no two runs do.
+/// Several positions, then the fewest that a run may have, twice where they fit; nothing where no two runs
+/// do.
 std::vector<int64_t> parts_of(int64_t least, int64_t step, int64_t most) {
   const int64_t head = std::max(least, std::min(4 * step, most - 2 * least));
   if (head + 2 * least <= most) return {head, least, least};

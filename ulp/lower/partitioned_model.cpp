@@ -33,7 +33,8 @@ struct Result {
   std::optional<at::ScalarType> dtype;
 };
 
-/// What an engine has made in the type that the graph has. Signed codes are held as unsigned ones, moved by 128.
+/// What an engine has made in the type that the graph has. Signed codes are held as unsigned ones, moved by
+/// 128.
 at::Tensor in_type(const at::Tensor& made, at::ScalarType dtype) {
   if (made.scalar_type() == at::kByte && dtype == at::kChar)
     return at::sub(made.to(at::kShort), 128).to(at::kChar);
@@ -115,8 +116,8 @@ struct PartitionedModel::State {
     }
   }
 
-  /// Engines have no strides, so the calls that made a tensor contiguous are gone: a view of it may have to be
-  /// a copy.
+  /// Engines have no strides, so the calls that made a tensor contiguous are gone: a view of it may have to
+  /// be a copy.
   static void loosen_views(graph::Graph& part) {
     for (const auto& node : part.nodes()) {
       if (node->is("aten::view") && !node->is("aten::view.dtype"))

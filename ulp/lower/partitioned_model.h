@@ -24,16 +24,17 @@ struct PartitionInfo {
   double seconds = 0;                        ///< of the profiled run, with the copies in and out
 };
 
-/// A model in pieces that run one after the other, in eval mode and without gradients. Weights of LibTorch's pieces are
-/// shared with the model it came from; engines hold those of the moment they were made. Train first. One call at a time.
+/// A model in pieces that run one after the other, in eval mode and without gradients. Weights of LibTorch's
+/// pieces are shared with the model it came from; engines hold those of the moment they were made. Train
+/// first. One call at a time.
 class ULP_API PartitionedModel {
  public:
   ~PartitionedModel();
   PartitionedModel(PartitionedModel&&) noexcept;
   PartitionedModel& operator=(PartitionedModel&&) noexcept;
 
-  /// All result tensors, flattened in order; inputs as GraphModule::run takes them, brought to the captured dtypes. Throws
-  /// ulp::Error as that does, for a batch of 0, and for ids outside their range.
+  /// All result tensors, flattened in order; inputs as GraphModule::run takes them, brought to the captured
+  /// dtypes. Throws ulp::Error as that does, for a batch of 0, and for ids outside their range.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs);
   /// Runs once with a clock around each piece.
   std::vector<PartitionInfo> profile(const std::vector<at::Tensor>& inputs);
@@ -49,9 +50,9 @@ class ULP_API PartitionedModel {
   std::unique_ptr<State> state_;
 };
 
-/// As lower(), for any captured model: nodes that have no lowering run in LibTorch, what lies between them runs in
-/// engines. The results are what the engine's precision gives. Engines use LibTorch's threads unless `engine` says how
-/// they split their work.
+/// As lower(), for any captured model: nodes that have no lowering run in LibTorch, what lies between them
+/// runs in engines. The results are what the engine's precision gives. Engines use LibTorch's threads unless
+/// `engine` says how they split their work.
 ULP_API PartitionedModel lower_partitioned(graph::GraphModule& model, const LowerOptions& options = {},
                                            const runtime::EngineOptions& engine = {});
 

@@ -53,8 +53,8 @@ struct PointwiseLowering {
   int numbers = 0;    ///< at most, besides those among the arguments
 };
 
-/// Whether a node's results are integers of 32 or 64 bits that may be larger than what it reads: f32 holds them below
-/// 2^24 alone, so that each function of it is looked at as it runs (PointwiseOp::exact).
+/// Whether a node's results are integers of 32 or 64 bits that may be larger than what it reads: f32 holds
+/// them below 2^24 alone, so that each function of it is looked at as it runs (PointwiseOp::exact).
 bool may_grow(const graph::Node& node);
 
 /// What an op of 8 or 16-bit integers may leave the range of its type by: the result then wraps around, as in

@@ -38,8 +38,9 @@ std::vector<int64_t> stages_in(const std::filesystem::path& checkpoint, const Pa
   }
 }
 
-/// Bytes of the optimizer for each byte of fp32 parameters, beside these and their gradients. Narrow parameters are no other
-/// case: they and their gradients take half as much, and an fp32 master takes the other half.
+/// Bytes of the optimizer for each byte of fp32 parameters, beside these and their gradients. Narrow
+/// parameters are no other case: they and their gradients take half as much, and an fp32 master takes the
+/// other half.
 double optimizer_bytes(const TrainOptions& training) {
   const bool sgd = training.optimizer == Optimizer::sgd;
   const double moments = sgd ? (training.momentum != 0 ? 1 : 0) : 2;

@@ -31,7 +31,8 @@ enum class Parallel : uint8_t {
 struct ULP_API ParallelOptions {
   Parallel parallel = Parallel::data;
   distributed::PipelineOptions pipeline = {};
-  /// Bytes that each process may use for its stage: layers are placed so that they fit. Nothing: balanced by times alone.
+  /// Bytes that each process may use for its stage: layers are placed so that they fit. Nothing: balanced by
+  /// times alone.
   std::optional<ByteSize> stage_memory = {};
 
   void visit_fields(FieldVisitor& visitor);
@@ -39,12 +40,13 @@ struct ULP_API ParallelOptions {
   void validate() const;
 };
 
-/// The task with the part of its model that this process of Task::group has; every process reads the same batches.
-/// Stages of a pipeline are balanced by times that rank 0 measures on a micro-batch in the precision of `training`, and fit
-/// in ParallelOptions::stage_memory with its optimizer; where `resumed` is
-/// a checkpoint of so many stages, they are its stages: the run goes on bit for bit. `report` (may be null) receives
-/// which layers are split, or the stages. Throws ulp::Error for a task without several processes, a model that is neither
-/// captured nor an image or text network, and as TensorParallel and Pipeline do; FileError for a file that is no checkpoint.
+/// The task with the part of its model that this process of Task::group has; every process reads the same
+/// batches. Stages of a pipeline are balanced by times that rank 0 measures on a micro-batch in the precision
+/// of `training`, and fit in ParallelOptions::stage_memory with its optimizer; where `resumed` is a
+/// checkpoint of so many stages, they are its stages: the run goes on bit for bit. `report` (may be null)
+/// receives which layers are split, or the stages. Throws ulp::Error for a task without several processes, a
+/// model that is neither captured nor an image or text network, and as TensorParallel and Pipeline do;
+/// FileError for a file that is no checkpoint.
 ULP_API Task sharded_task(Task task, const ParallelOptions& options, const TrainOptions& training,
                           graph::PassReport* report = nullptr, const std::filesystem::path& resumed = {});
 

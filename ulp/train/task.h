@@ -103,8 +103,8 @@ struct Task {
   /// The processes that train together, each with its part of the batches; null: this one alone.
   std::shared_ptr<distributed::ProcessGroup> group = {};
   distributed::DataParallelOptions parallel = {};  ///< how they do
-  /// Where each of them has a part of the model (sharded_task()): model and forward are the part then, and all read the same
-  /// batches. Null: each has all of it.
+  /// Where each of them has a part of the model (sharded_task()): model and forward are the part then, and
+  /// all read the same batches. Null: each has all of it.
   std::shared_ptr<ShardedModel> parted = {};
   /// The plan of what stays of the forward pass for the backward pass. The trainer captures the model, as
   /// fp8_task() does, and asks

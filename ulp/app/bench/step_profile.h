@@ -34,9 +34,9 @@ class ULP_API Repetitions {
   std::chrono::steady_clock::time_point start_;
 };
 
-/// Runs the engine step by step on random inputs (seed 0) after a warm-up, Repetitions(runs) times; each step has the
-/// fastest of its times, and starts where those before it end. Runs of an engine that continues earlier ones
-/// all begin anew. Throws Interrupted on Ctrl-C.
+/// Runs the engine step by step on random inputs (seed 0) after a warm-up, Repetitions(runs) times; each step
+/// has the fastest of its times, and starts where those before it end. Runs of an engine that continues
+/// earlier ones all begin anew. Throws Interrupted on Ctrl-C.
 ULP_API std::vector<ProfiledPart> profile_steps(runtime::Engine& engine, int64_t batch, int runs);
 
 /// Bytes of weights that a run reads.

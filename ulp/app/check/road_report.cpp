@@ -70,8 +70,8 @@ NamedNodes named_nodes(const graph::Graph& graph) {
   return names;
 }
 
-/// The nodes that a refusal names: as graph::describe() writes them (of graphs that passes made of the model, too), else by a
-/// name in quotes that a node of the model has.
+/// The nodes that a refusal names: as graph::describe() writes them (of graphs that passes made of the model,
+/// too), else by a name in quotes that a node of the model has.
 std::vector<NodeLocation> places_in(const std::string& text, const NamedNodes& names) {
   static const std::regex described(R"(([A-Za-z_]\w*::[\w.]+) '([^']+)'(?: in ([^\s:;,']+))?)"),
       quoted("'([^']+)'");

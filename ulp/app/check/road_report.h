@@ -67,8 +67,8 @@ struct ULP_API RoadReport {
   const RoadStep* find(std::string_view goal) const;
   /// True where all that was tried works.
   bool works() const;
-  /// {"model": {...}, "steps": [{"goal": "onnx", "what": ..., "works": true, "says": ..., "stops": [{"op": ..., "node": ...,
-  /// "module": ...}], "left": [...]}]}. Bytes that are no UTF-8 become U+FFFD.
+  /// {"model": {...}, "steps": [{"goal": "onnx", "what": ..., "works": true, "says": ..., "stops": [{"op":
+  /// ..., "node": ..., "module": ...}], "left": [...]}]}. Bytes that are no UTF-8 become U+FFFD.
   std::string to_json() const;
 };
 
@@ -77,22 +77,25 @@ ULP_API std::ostream& operator<<(std::ostream& out, const RoadReport& report);
 
 /// Options: facts that the report cannot see for itself.
 struct RoadOptions {
-  /// Names of road_goals() that are tried; empty: all of them. '*' is any run of characters, and "train" is train:fp32.
+  /// Names of road_goals() that are tried; empty: all of them. '*' is any run of characters, and "train" is
+  /// train:fp32.
   std::vector<std::string> goals = {};
   /// Inputs that the model runs on; empty: random numbers of its sizes, with ids of its tables.
   std::vector<at::Tensor> inputs = {};
   int64_t batch = 2;  ///< of inputs that are made
-  /// Called before each goal with its name, how many are done and how many there are, and once behind the last one without a name.
+  /// Called before each goal with its name, how many are done and how many there are, and once behind the
+  /// last one without a name.
   std::function<void(const std::string& goal, int64_t done, int64_t total)> progress = {};
 };
 
-/// The goals of these names, each once and in the order of the road. Throws ulp::Error for an unknown one, with the nearest.
+/// The goals of these names, each once and in the order of the road. Throws ulp::Error for an unknown one,
+/// with the nearest.
 ULP_API std::vector<RoadGoal> road_goals(const std::vector<std::string>& names);
 
-/// Tries each goal on a copy of the model, on the CPU: nothing is looked up in a table. The model stays as it is, and so does the
-/// state of the default generator. A step that fails is a step that says so; this throws ulp::Error only for an unknown goal, for
-/// inputs that the model does not take, and Interrupted on Ctrl-C. (A function and no member of GraphModule, for it calls everything
-/// that is built upon graphs.)
+/// Tries each goal on a copy of the model, on the CPU: nothing is looked up in a table. The model stays as it
+/// is, and so does the state of the default generator. A step that fails is a step that says so; this throws
+/// ulp::Error only for an unknown goal, for inputs that the model does not take, and Interrupted on Ctrl-C.
+/// (A function and no member of GraphModule, for it calls everything that is built upon graphs.)
 ULP_API RoadReport road_report(const graph::GraphModule& model, const RoadOptions& options = {});
 
 }  // namespace ulp

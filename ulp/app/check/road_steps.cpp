@@ -25,7 +25,8 @@ namespace ulp::app {
 
 namespace {
 
-/// Largest difference of an engine in fp32 from the model, of the largest element of the result: sums in another order.
+/// Largest difference of an engine in fp32 from the model, of the largest element of the result: sums in
+/// another order.
 constexpr double kExactEngine = 1e-3;
 
 RoadOutcome file_of(uint64_t bytes) {

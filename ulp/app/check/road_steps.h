@@ -42,15 +42,17 @@ std::vector<RoadTrial> change_trials();
 
 /// A copy whose tensors are its own, in eval mode.
 std::shared_ptr<graph::GraphModule> own_copy(const RoadSetting& setting);
-/// Runs an engine of the model; throws ulp::Error where its results are not numbers. `exact`: or not the model's.
+/// Runs an engine of the model; throws ulp::Error where its results are not numbers. `exact`: or not the
+/// model's.
 RoadOutcome tried_engine(const RoadSetting& setting, graph::GraphModule& model, bool bf16, bool exact);
 /// Throws ulp::Error unless every element of every floating result is finite.
 void expect_finite(const std::vector<at::Tensor>& results, const char* what);
-/// A scalar that depends on all floating results: the sum of their mean squares, in fp32. Throws ulp::Error where none depends on a
-/// parameter, and where it is not finite.
+/// A scalar that depends on all floating results: the sum of their mean squares, in fp32. Throws ulp::Error
+/// where none depends on a parameter, and where it is not finite.
 at::Tensor road_loss(const std::vector<at::Tensor>& results);
 
-/// Inputs for the model: random numbers, ids and flags with which it runs and gives finite results, else the first that were made.
+/// Inputs for the model: random numbers, ids and flags with which it runs and gives finite results, else the
+/// first that were made.
 std::vector<at::Tensor> road_inputs(graph::GraphModule& model, int64_t batch);
 
 }  // namespace ulp::app

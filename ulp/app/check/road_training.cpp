@@ -1,4 +1,5 @@
-// The steps of the road that change the model: training in each precision, quantized training, pruning, distillation.
+// The steps of the road that change the model: training in each precision, quantized training, pruning,
+// distillation.
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -42,7 +43,8 @@ std::vector<at::Tensor> trained_parameters(const torch::nn::Module& model) {
   return parameters;
 }
 
-/// Takes a step from the gradients that are there; those of scaled losses need no scale here, for the losses are small.
+/// Takes a step from the gradients that are there; those of scaled losses need no scale here, for the losses
+/// are small.
 void take_step(const std::vector<at::Tensor>& parameters, const amp::Precision& precision) {
   const auto with = std::ranges::count_if(
       parameters, [](const at::Tensor& parameter) { return parameter.grad().defined(); });

@@ -67,8 +67,8 @@ std::vector<double> numbers(const at::Tensor& tensor) {
   return {values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel()};
 }
 
-/// For each channel the mean over all rows and pixels of f(values as doubles). A part of the rows at a time: as doubles
-/// all of them would take eight times the memory of bytes.
+/// For each channel the mean over all rows and pixels of f(values as doubles). A part of the rows at a time:
+/// as doubles all of them would take eight times the memory of bytes.
 template <typename F>
 at::Tensor channel_means(const at::Tensor& values, F f) {
   constexpr int64_t kElements = 1 << 22;

@@ -63,14 +63,16 @@ struct ULP_API SplitData {
 ULP_API TaskData load_data(const std::string& name, int64_t length, const ModelSpec* model = nullptr,
                            std::shared_ptr<const io::Tokenizer> tokenizer = nullptr);
 
-/// One split of what load_data() reads for the model; of images in folders the other one is not read. Throws as load_data().
+/// One split of what load_data() reads for the model; of images in folders the other one is not read. Throws
+/// as load_data().
 ULP_API SplitData load_split(const std::string& name, io::Split split, const ModelSpec& model);
 
-/// The training part of data of which the labels count for nothing, as load_unlabelled() reads it; of images in folders the other part is
-/// not read. Throws as load_data().
+/// The training part of data of which the labels count for nothing, as load_unlabelled() reads it; of images
+/// in folders the other part is not read. Throws as load_data().
 ULP_API SplitData load_samples(const std::string& name, const ModelSpec& model);
 
-/// Data of which the labels count for nothing: what load_data() takes, and X.npy or FILE.npz without labels. Throws as load_data().
+/// Data of which the labels count for nothing: what load_data() takes, and X.npy or FILE.npz without labels.
+/// Throws as load_data().
 ULP_API TaskData load_unlabelled(const std::string& name, const ModelSpec& model);
 
 /// The images of a data set of images, normalised as the model's; of a folder only the split is read. Throws

@@ -38,7 +38,8 @@ TaskData image_data(io::ImageDataset train, io::ImageDataset test, const ModelSp
 /// Throws ulp::Error unless the network can take the data of this description.
 void expect_fit(const ModelSpec& data, const ModelSpec& model, const std::string& name);
 
-/// Throws FileError for images [N, C, H, W] that are not square: the reference networks that are made for data take such.
+/// Throws FileError for images [N, C, H, W] that are not square: the reference networks that are made for
+/// data take such.
 void expect_square(at::IntArrayRef sizes, const std::string& source);
 
 /// FILE.npz.
@@ -46,7 +47,8 @@ TaskData archive_data(const std::filesystem::path& path, const ModelSpec* model)
 /// X.npy and Y.npy.
 TaskData array_data(const std::filesystem::path& x, const std::filesystem::path& y, const ModelSpec* model);
 
-/// X.npy alone, or an archive with x and without y: every row is for training, of class 0. Nothing for other files.
+/// X.npy alone, or an archive with x and without y: every row is for training, of class 0. Nothing for other
+/// files.
 std::optional<TaskData> values_alone(const std::filesystem::path& path, const ModelSpec& model);
 
 using TokenizerPointer = std::shared_ptr<const io::Tokenizer>;  ///< null: texts are read byte by byte

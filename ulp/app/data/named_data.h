@@ -27,10 +27,11 @@ struct ULP_API NamedInputs {
   std::vector<std::vector<at::Tensor>> batches(int64_t most, int64_t batch) const;
 };
 
-/// Reads FILE.npz for the network: each input's array has the input's name; others are passed over. Nothing for a file of another
-/// name, and beside a network of one input for the archives of classifiers (x and y). Throws FileError for a file
-/// that is missing or damaged, an input without an array, another number of samples than the first input has, values of another
-/// kind than the input's, and sizes that the network does not take.
+/// Reads FILE.npz for the network: each input's array has the input's name; others are passed over. Nothing
+/// for a file of another name, and beside a network of one input for the archives of classifiers (x and y).
+/// Throws FileError for a file that is missing or damaged, an input without an array, another number of
+/// samples than the first input has, values of another kind than the input's, and sizes that the network does
+/// not take.
 ULP_API std::optional<NamedInputs> load_named_inputs(const std::string& name,
                                                      const graph::GraphModule& model);
 

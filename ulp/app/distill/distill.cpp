@@ -119,7 +119,8 @@ class DistillRunner {
                                            : train::StreamOptions{.batch = kLabelBatch});
   }
 
-  /// The labels that the student is given: those of the data, less those that are held back, and the teacher's in their place.
+  /// The labels that the student is given: those of the data, less those that are held back, and the
+  /// teacher's in their place.
   at::Tensor labels(distill::Teacher* teacher) {
     const auto stream = batches(false);
     at::Tensor labels = at::full({stream->samples()}, distill::kUnlabelled, at::kLong);

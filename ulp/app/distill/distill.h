@@ -40,8 +40,8 @@ struct DistillRequest {
   std::vector<InferenceModel> teachers;       ///< several are an ensemble of averaged probabilities
   std::vector<double> teacher_weights = {};   ///< of an ensemble; empty: equal
   amp::PrecisionName teacher_precision = {};  ///< of teachers that are no engines
-  /// Keeps the teacher's values by sample; needs data without augmentation. `teacher_marks`: what tells these teachers from others
-  /// of the same names (checksum_of()); a cache of others, or of other data, is refused.
+  /// Keeps the teacher's values by sample; needs data without augmentation. `teacher_marks`: what tells these
+  /// teachers from others of the same names (checksum_of()); a cache of others, or of other data, is refused.
   std::filesystem::path teacher_cache = {};
   std::string teacher_marks = {};
   StudentSource student;
@@ -80,8 +80,8 @@ struct DistillRun {
   Network student;  ///< in eval mode
 };
 
-/// Throws ulp::Error where the parts do, naming the loss or the place, and Interrupted on Ctrl-C, after which the checkpoint
-/// continues the training that was going on.
+/// Throws ulp::Error where the parts do, naming the loss or the place, and Interrupted on Ctrl-C, after which
+/// the checkpoint continues the training that was going on.
 ULP_API DistillRun run_distill(const DistillRequest& request);
 
 }  // namespace ulp::app

@@ -79,7 +79,8 @@ nlohmann::json record_run(const ScratchFolder& folder, graph::GraphModule& model
   return run;
 }
 
-/// Runs at batches of 1 and 7, or those that the model takes next to them, and, where sizes are free, at their largest and one below.
+/// Runs at batches of 1 and 7, or those that the model takes next to them, and, where sizes are free, at
+/// their largest and one below.
 nlohmann::json task_of_free_sizes(const ScratchFolder& folder, const fs::path& file,
                                   graph::GraphModule& model) {
   const torch::NoGradGuard no_grad;

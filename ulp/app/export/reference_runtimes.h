@@ -1,11 +1,13 @@
-// The Python programs of `ulp export --check`: one that runs an ONNX file in other runtimes, one that runs a TensorFlow Lite file in LiteRT,
-// one that runs a .pt2 archive in PyTorch, and one that reads a Core ML package with coremltools. Each prints one line of JSON, {"results": [...], "missing": [...]}. Internal.
+// The Python programs of `ulp export --check`: one that runs an ONNX file in other runtimes, one that runs a
+// TensorFlow Lite file in LiteRT, one that runs a .pt2 archive in PyTorch, and one that reads a Core ML
+// package with coremltools. Each prints one line of JSON, {"results": [...], "missing": [...]}. Internal.
 #pragma once
 
 namespace ulp::app {
 
-/// Its argument is a JSON file: the model, and for each run the files of inputs and results. It prints a line of JSON: {"results":
-/// [{"runtime", "largest"}, ...], "missing": [...]}. Exit code 4: NumPy or both runtimes are missing.
+/// Its argument is a JSON file: the model, and for each run the files of inputs and results. It prints a line
+/// of JSON: {"results": [{"runtime", "largest"}, ...], "missing": [...]}. Exit code 4: NumPy or both runtimes
+/// are missing.
 inline constexpr const char* kOnnxJudge = R"py(import importlib.util
 import json
 import sys
@@ -191,8 +193,8 @@ result = {"runtime": "LiteRT " + ai_edge_litert.__version__, "largest": largest 
 print(json.dumps({"results": [result], "missing": []}))
 )py";
 
-/// Runs a .pt2 archive in PyTorch as the judges above run their files; the task names the number of threads, too. Equal numbers differ by
-/// nothing, infinities and NaN among them. It imports torch alone.
+/// Runs a .pt2 archive in PyTorch as the judges above run their files; the task names the number of threads,
+/// too. Equal numbers differ by nothing, infinities and NaN among them. It imports torch alone.
 inline constexpr const char* kPt2Judge = R"py(import json
 import sys
 

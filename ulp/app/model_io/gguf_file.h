@@ -10,11 +10,13 @@
 
 namespace ulp::app {
 
-/// The description of a language model as large as the file's tensors say. Texts are read byte by byte, since the vocabulary of such a file is
-/// not read. Throws FileError for another architecture, tensors that are missing, and a number of heads that does not divide the width.
+/// The description of a language model as large as the file's tensors say. Texts are read byte by byte, since
+/// the vocabulary of such a file is not read. Throws FileError for another architecture, tensors that are
+/// missing, and a number of heads that does not divide the width.
 ModelSpec gguf_spec(const exchange::GgufModel& file, const std::filesystem::path& path);
 
-/// The network with the file's values. Throws FileError where gguf_spec() and exchange::gpt2_tensors() do, and for tensors of other shapes.
+/// The network with the file's values. Throws FileError where gguf_spec() and exchange::gpt2_tensors() do,
+/// and for tensors of other shapes.
 std::shared_ptr<models::TextModel> gguf_network(const exchange::GgufModel& file,
                                                 const std::filesystem::path& path);
 

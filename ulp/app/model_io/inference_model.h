@@ -26,9 +26,9 @@ struct InferenceModel {
 /// True for an engine file, false for another that is there. Throws FileError for one that is damaged.
 ULP_API bool is_engine_file(const std::filesystem::path& path);
 
-/// Opens an engine file, a file of `ulp train`, a TorchScript, ONNX or .pt2 file. `script_spec` says what the file does
-/// not. `engine`: how one runs. Throws FileError for anything else, for an engine with other than one input and one output, and for an
-/// error budget beside a file that is no engine.
+/// Opens an engine file, a file of `ulp train`, a TorchScript, ONNX or .pt2 file. `script_spec` says what the
+/// file does not. `engine`: how one runs. Throws FileError for anything else, for an engine with other than
+/// one input and one output, and for an error budget beside a file that is no engine.
 ULP_API InferenceModel load_inference_model(const std::filesystem::path& path,
                                             const ModelSpec& script_spec = {},
                                             const runtime::EngineOptions& engine = {});

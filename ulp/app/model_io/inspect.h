@@ -17,8 +17,8 @@ namespace ulp::app {
 /// Bytes of a file, or of all files of a folder. Throws FileError where they cannot be read.
 ULP_API uint64_t bytes_of_files(const std::filesystem::path& path);
 
-/// What a safetensors file holds, of which an engine file is one, an ONNX, .pt2, GGUF or TensorFlow Lite file, a Core ML
-/// package, or published weights.
+/// What a safetensors file holds, of which an engine file is one, an ONNX, .pt2, GGUF or TensorFlow Lite
+/// file, a Core ML package, or published weights.
 struct FileContents {
   std::string kind;  ///< "engine", "safetensors", ...
   uint64_t bytes = 0;
@@ -26,8 +26,8 @@ struct FileContents {
   std::optional<report::Table> steps;           ///< of an engine
   report::Table tensors;
 };
-/// Published weights with a config.json, or of the network that `like` names, come with how they differ from what the network has. Throws
-/// FileError for a file that is missing, damaged or something else.
+/// Published weights with a config.json, or of the network that `like` names, come with how they differ from
+/// what the network has. Throws FileError for a file that is missing, damaged or something else.
 ULP_API FileContents read_contents(const std::filesystem::path& path, const ModelSpec& like = {});
 
 /// Whether this is the name of a reference network over images.

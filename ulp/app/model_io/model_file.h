@@ -1,5 +1,6 @@
 // Models as the tool passes them between commands: a safetensors file that says which reference network it
-// holds, or holds a captured model with its graph, a TorchScript file, an ONNX file, a .pt2 archive of torch.export, or published weights.
+// holds, or holds a captured model with its graph, a TorchScript file, an ONNX file, a .pt2 archive of
+// torch.export, or published weights.
 #pragma once
 
 #include <cstdint>
@@ -63,7 +64,8 @@ struct ULP_API ModelSpec {
   int64_t width() const { return image_width > 0 ? image_width : image_size; }
   /// "images of 3x48x64", "rows of 5 values", "texts".
   std::string input_text() const;
-  /// Makes it the description of a network over rows. Their values are taken as they are unless somebody said how to normalise them.
+  /// Makes it the description of a network over rows. Their values are taken as they are unless somebody said
+  /// how to normalise them.
   void take_rows();
   /// image: the sizes of a batch.
   std::vector<int64_t> batch_sizes(int64_t batch) const;
@@ -97,13 +99,14 @@ struct LoadedModel {
   std::vector<FixedDimension> fixed = {};     ///< of images in an ONNX file, by ModelSpec::image_size
 };
 
-/// Writes weights and spec, atomically; of a captured model (graph::GraphModule) its graph, too, so that what passes made of it
-/// stays. Throws ulp::Error where io::save_model() and io::save_graph() do.
+/// Writes weights and spec, atomically; of a captured model (graph::GraphModule) its graph, too, so that what
+/// passes made of it stays. Throws ulp::Error where io::save_model() and io::save_graph() do.
 ULP_API void save_model_file(const std::filesystem::path& path, const torch::nn::Module& model,
                              const ModelSpec& spec);
 
-/// The spec of a file of save_model_file(), of an ONNX file or .pt2 archive of `ulp export`, or of published weights with a config.json; nothing for
-/// files without one and of other kinds. Throws FileError for a file that is missing or damaged.
+/// The spec of a file of save_model_file(), of an ONNX file or .pt2 archive of `ulp export`, or of published
+/// weights with a config.json; nothing for files without one and of other kinds. Throws FileError for a file
+/// that is missing or damaged.
 ULP_API std::optional<ModelSpec> read_model_spec(const std::filesystem::path& path);
 
 /// A reference network in train mode, weights drawn from the default generator.
@@ -121,9 +124,9 @@ enum class PretrainedFit {
   partial  ///< what fits is loaded, the rest starts new: a classifier of other classes
 };
 
-/// A network of any kind from a file of save_model_file(), a TorchScript file, one of exchange_file.h or one of published_file.h, in eval
-/// mode. `like` has the size of images and texts where such a file leaves them free, and the number of classes of a partial fit. Throws
-/// FileError for anything else.
+/// A network of any kind from a file of save_model_file(), a TorchScript file, one of exchange_file.h or one
+/// of published_file.h, in eval mode. `like` has the size of images and texts where such a file leaves them
+/// free, and the number of classes of a partial fit. Throws FileError for anything else.
 ULP_API Network load_network(const std::filesystem::path& path, const ModelSpec& like = {},
                              PretrainedFit fit = PretrainedFit::exact);
 
@@ -134,16 +137,17 @@ ULP_API void expect_named_sizes(const ModelSpec& asked, const std::filesystem::p
 ULP_API void expect_asked_sizes(const ModelSpec& asked, const ModelSpec& found,
                                 const std::filesystem::path& path);
 
-/// The spec of data for a network from a file that says nothing of itself: `like`, with rows where the network takes such. Throws as
-/// load_model_file().
+/// The spec of data for a network from a file that says nothing of itself: `like`, with rows where the
+/// network takes such. Throws as load_model_file().
 ULP_API ModelSpec spec_for_file(const std::filesystem::path& path, ModelSpec like);
 
 /// Parameters and buffers of any floating type become fp32; the tensors stay the same objects.
 ULP_API void to_float(torch::nn::Module& module);
 
-/// Reads an image network from a file of save_model_file(), or a TorchScript file (.pt) or one of exchange_file.h or of published_file.h,
-/// which take what they do not say of shape and normalisation from `script_spec`; the latter two may hold any network. Throws FileError
-/// for a file that is missing, damaged, or of neither kind.
+/// Reads an image network from a file of save_model_file(), or a TorchScript file (.pt) or one of
+/// exchange_file.h or of published_file.h, which take what they do not say of shape and normalisation from
+/// `script_spec`; the latter two may hold any network. Throws FileError for a file that is missing, damaged,
+/// or of neither kind.
 ULP_API LoadedModel load_model_file(const std::filesystem::path& path, const ModelSpec& script_spec = {});
 
 /// Reads a network over text from a file of exchange_file.h or of published_file.h, or a file of
@@ -151,10 +155,12 @@ ULP_API LoadedModel load_model_file(const std::filesystem::path& path, const Mod
 /// have "time", the longest text of a published decoder. Throws FileError for anything else.
 ULP_API LoadedModel load_text_model_file(const std::filesystem::path& path, const ModelSpec& like = {});
 
-/// Reads a network of either kind: load_text_model_file() for one over text, else load_model_file(). Throws as they do.
+/// Reads a network of either kind: load_text_model_file() for one over text, else load_model_file(). Throws
+/// as they do.
 ULP_API LoadedModel load_any_model_file(const std::filesystem::path& path, const ModelSpec& script_spec = {});
 
-/// Throws FileError that says what takes it for a model of this file whose values or weights are in codes already.
+/// Throws FileError that says what takes it for a model of this file whose values or weights are in codes
+/// already.
 ULP_API void expect_float(const graph::GraphModule& model, const std::filesystem::path& path);
 
 /// Captures the network as a graph, which passes can change. Throws ulp::Error where capture() does; a

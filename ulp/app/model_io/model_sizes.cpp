@@ -56,8 +56,8 @@ void check_sizes(const std::filesystem::path& path, const ModelSpec& spec) {
   check("in_channels", spec.in_channels, largest);
   const int64_t pixels = spec.image_size * spec.width();
   check("in_channels * image_size^2", spec.in_channels * pixels, kMostElements);
-  // A layer that reads all pixels has at most kWidest outputs; with fewer channels or outputs the file is smaller
-  // than this says, by less than kSlack.
+  // A layer that reads all pixels has at most kWidest outputs; with fewer channels or outputs the file is
+  // smaller than this says, by less than kSlack.
   const int64_t cost = spec.in_channels * pixels * kWidest * static_cast<int64_t>(sizeof(float));
   if (cost <= kSmall + kSlack * stored || !grows_with_the_image(spec.name)) return;
   fail_file("app.load_model_file", "expected weights for images of ", spec.image_size, " x ", spec.image_size,

@@ -1,4 +1,5 @@
-// config.json of Hugging Face's transformers: which network a folder of published weights holds, and how large.
+// config.json of Hugging Face's transformers: which network a folder of published weights holds, and how
+// large.
 #pragma once
 
 #include <filesystem>
@@ -33,8 +34,9 @@ struct PublishedConfig {
   std::shared_ptr<models::TextModel> make() const;
 };
 
-/// Reads one. Throws FileError naming the file for one that is missing or damaged, a network that the models room does not have, sizes out of
-/// range, and settings that would compute something else (an activation, relative positions, a feed-forward part of another width).
+/// Reads one. Throws FileError naming the file for one that is missing or damaged, a network that the models
+/// room does not have, sizes out of range, and settings that would compute something else (an activation,
+/// relative positions, a feed-forward part of another width).
 ULP_API PublishedConfig read_published_config(const std::filesystem::path& path);
 
 }  // namespace ulp::app

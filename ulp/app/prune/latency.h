@@ -24,13 +24,14 @@ struct LatencyOptions {
       {};  ///< rounds of one measurement; may be empty
 };
 
-/// Times engines of these plans in turn, on the same kind of random inputs; the result is in their order. Throws Interrupted on
-/// Ctrl-C.
+/// Times engines of these plans in turn, on the same kind of random inputs; the result is in their order.
+/// Throws Interrupted on Ctrl-C.
 ULP_API std::vector<measure::Timing> time_engines(const std::vector<const runtime::Plan*>& plans,
                                                   const LatencyOptions& options = {});
 
-/// Lowers networks and times their engines in fp32, each in turn with the reference's: a machine that gets slower between
-/// two measurements makes no network slower than another. Inputs are random; free dimensions are at their largest.
+/// Lowers networks and times their engines in fp32, each in turn with the reference's: a machine that gets
+/// slower between two measurements makes no network slower than another. Inputs are random; free dimensions
+/// are at their largest.
 class ULP_API LatencyMeter {
  public:
   /// Throws ulp::Error where lower() does.
@@ -39,8 +40,9 @@ class ULP_API LatencyMeter {
   LatencyMeter(LatencyMeter&&) noexcept;
   LatencyMeter& operator=(LatencyMeter&&) noexcept;
 
-  /// Median seconds of one run in eval mode, times what the reference took at first over what it takes now. Networks of other
-  /// inputs than the reference's are fine. Throws ulp::Error as lower() does, and Interrupted on Ctrl-C.
+  /// Median seconds of one run in eval mode, times what the reference took at first over what it takes now.
+  /// Networks of other inputs than the reference's are fine. Throws ulp::Error as lower() does, and
+  /// Interrupted on Ctrl-C.
   double operator()(const graph::GraphModule& module);
 
  private:

@@ -218,7 +218,8 @@ class PruneRunner {
     figures_.add_state("trained on", *current_);
   }
 
-  /// The recipe of each round: a share of all that is to be gone in the end is reached by the same factor each time.
+  /// The recipe of each round: a share of all that is to be gone in the end is reached by the same factor
+  /// each time.
   prune::Recipe recipe_of_round(int64_t rounds) const {
     prune::Recipe recipe = std::get<prune::Recipe>(request_.recipe.recipe);
     recipe.schedule = {};
@@ -328,7 +329,8 @@ class PruneRunner {
     figures_.add_state("penalized", *current_);
   }
 
-  /// Makes what else happens in each step; `form`: the network as the trainer holds it, where that is another form of it.
+  /// Makes what else happens in each step; `form`: the network as the trainer holds it, where that is another
+  /// form of it.
   using Observe =
       std::function<std::unique_ptr<train::StepObserver>(train::Trainer& trainer, graph::GraphModule* form)>;
 

@@ -1,4 +1,5 @@
-// Pruning of a trained network with its measurements: scores, masks or cuts, training on, and what it cost and saved.
+// Pruning of a trained network with its measurements: scores, masks or cuts, training on, and what it cost
+// and saved.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +41,8 @@ struct ULP_API PruneRecipe {
   static PruneRecipe from_json(const std::string& text);
 };
 
-/// Rounds of training, pruning and going back (train::find_tickets), by the recipe's amount in each, or to its share of all in
-/// the last.
+/// Rounds of training, pruning and going back (train::find_tickets), by the recipe's amount in each, or to
+/// its share of all in the last.
 struct TicketRounds {
   train::Rewind rewind = train::Rewind::weights;
   int64_t rounds = 1;  ///< of pruning, >= 1; one more of training
@@ -75,7 +76,8 @@ struct PruneRequest {
   /// measure and share say.
   std::string structure = {};
   int threads = 0;  ///< of the engines
-  /// With finetune: where training saves itself. A run that has a place for it ends at Ctrl-C with that checkpoint and nothing else.
+  /// With finetune: where training saves itself. A run that has a place for it ends at Ctrl-C with that
+  /// checkpoint and nothing else.
   train::Checkpointing saving = {};
   /// Lottery tickets, for a recipe of weights. Each round trains as recipe.training says, without losses of
   /// distillation.
@@ -91,10 +93,11 @@ struct PruneRun {
   std::string structure = {};  ///< of channels: what was kept of the network (prune::structure_to_json)
 };
 
-/// Throws ulp::Error where the parts do, naming the layer, and Interrupted on Ctrl-C before anything was pruned, or where the run
-/// saves itself; else Ctrl-C ends the run with the network as it is then (outcome.interrupted). A run that is resumed comes to the
-/// same network bit for bit; states that the run before it measured are not in its outcome, and a note says so. Ctrl-C in rounds of
-/// tickets always throws Interrupted: what was done is in their folder.
+/// Throws ulp::Error where the parts do, naming the layer, and Interrupted on Ctrl-C before anything was
+/// pruned, or where the run saves itself; else Ctrl-C ends the run with the network as it is then
+/// (outcome.interrupted). A run that is resumed comes to the same network bit for bit; states that the run
+/// before it measured are not in its outcome, and a note says so. Ctrl-C in rounds of tickets always throws
+/// Interrupted: what was done is in their folder.
 ULP_API PruneRun run_prune(const PruneRequest& request);
 
 }  // namespace ulp::app

@@ -1,4 +1,5 @@
-// How far a pruning run with training has come, as its checkpoints tell: which training, of what the cuts before it left.
+// How far a pruning run with training has come, as its checkpoints tell: which training, of what the cuts
+// before it left.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ struct PruneProgress {
 ULP_API std::string describe(const PruneProgress& progress, const std::string& recipe,
                              const graph::Graph& dense);
 
-/// What the checkpoint at `path` says. Throws FileError for one that is damaged or not of `ulp prune`, and ulp::Error, naming the
-/// fields that differ, for a run by another recipe, or on another network.
+/// What the checkpoint at `path` says. Throws FileError for one that is damaged or not of `ulp prune`, and
+/// ulp::Error, naming the fields that differ, for a run by another recipe, or on another network.
 ULP_API PruneProgress read_progress(const std::filesystem::path& path, const std::string& recipe,
                                     const graph::Graph& dense);
 

@@ -19,7 +19,8 @@ struct QuantizeJob {
   ModeRecipe recipe;                   ///< of the mode
   std::optional<SplitData> data = {};  ///< training samples; nothing for modes that need none
   int64_t samples = 1000;              ///< so many calibrate
-  /// static and weight-only, in the place of data: batches of a network with several inputs, each a list of them.
+  /// static and weight-only, in the place of data: batches of a network with several inputs, each a list of
+  /// them.
   std::vector<std::vector<at::Tensor>> inputs = {};
   train::Checkpointing saving = {};  ///< qat: of the training
   /// So much of the work is done; `note` is short free text.

@@ -89,7 +89,8 @@ class QuantizeRunner {
   /// Points of accuracy that the engine loses.
   double drop() const { return run_.outcome.float_accuracy->percent() - run_.outcome.accuracy->percent(); }
 
-  /// Makes the engine again with twice as many layers in float until it loses at most so many points, or one layer is left.
+  /// Makes the engine again with twice as many layers in float until it loses at most so many points, or one
+  /// layer is left.
   void stay_within(double most) {
     const std::vector<quant::LayerSensitivity>& layers = run_.outcome.sensitivity->layers;
     while (drop() > most && kept_ + 1 < layers.size()) {

@@ -36,8 +36,8 @@ struct QuantizeRequest {
   train::Checkpointing saving = {};  ///< of a mode that trains
   bool sensitivity = false;          ///< measure each layer alone; needs data and test
   int64_t keep_worst = 0;            ///< leave so many of the worst in float; needs both, too
-  /// Leave more of them in float until the engine loses at most so many points of accuracy; needs both, and a mode that
-  /// does not train.
+  /// Leave more of them in float until the engine loses at most so many points of accuracy; needs both, and a
+  /// mode that does not train.
   std::optional<double> max_drop = {};
   bool compare = false;                              ///< compare activations on test samples
   bool make_engine = true;                           ///< false: sensitivity only

@@ -32,9 +32,11 @@ struct GenerateOutcome {
   double seconds_per_token = 0;  ///< mean over the tokens written after the first
 };
 
-/// Writes a text, `written` being called with each piece of it as it comes; pieces of a tokenizer are whole characters. Throws
-/// FileError for a file that is no engine over tokens whose runs continue each other, for one over other tokens than the tokenizer's and
-/// where Tokenizer::load() does, and ulp::Error for an empty prompt or stop text, options of sampling out of range, and a prompt that is longer than the engine's longest text.
+/// Writes a text, `written` being called with each piece of it as it comes; pieces of a tokenizer are whole
+/// characters. Throws FileError for a file that is no engine over tokens whose runs continue each other, for
+/// one over other tokens than the tokenizer's and where Tokenizer::load() does, and ulp::Error for an empty
+/// prompt or stop text, options of sampling out of range, and a prompt that is longer than the engine's
+/// longest text.
 ULP_API GenerateOutcome generate(const GenerateOptions& options,
                                  const std::function<void(std::string_view)>& written);
 

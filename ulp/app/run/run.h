@@ -1,4 +1,5 @@
-// What `ulp run` does: an engine, or a model that becomes one, on inputs from a file, on test images, or on random numbers.
+// What `ulp run` does: an engine, or a model that becomes one, on inputs from a file, on test images, or on
+// random numbers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,9 +33,9 @@ struct RunOutput {
   at::Tensor value;
 };
 
-/// The outputs of the engine; a model is lowered in fp32 first. Throws FileError for files that are missing, damaged
-/// or do not fit the engine, and Error as lower() does for a model with ops that the engine does not have, unless
-/// it runs in pieces.
+/// The outputs of the engine; a model is lowered in fp32 first. Throws FileError for files that are missing,
+/// damaged or do not fit the engine, and Error as lower() does for a model with ops that the engine does not
+/// have, unless it runs in pieces.
 ULP_API std::vector<RunOutput> run_file(const RunOptions& options);
 
 /// The largest value of a row of logits and where it is.

@@ -41,8 +41,8 @@ struct ULP_API FineTuning : RecipeTraining {
   std::optional<distill::Recipe> lessons() const;
 };
 
-/// `model` as a learner of what `before`, the model as it was, teaches by these losses; null where there are none. Throws
-/// ulp::Error as distill::Distiller does.
+/// `model` as a learner of what `before`, the model as it was, teaches by these losses; null where there are
+/// none. Throws ulp::Error as distill::Distiller does.
 ULP_API std::shared_ptr<distill::Distiller> taught_by(const graph::GraphModule& before,
                                                       std::shared_ptr<graph::GraphModule> model,
                                                       const FineTuning& training,
@@ -62,8 +62,8 @@ inline constexpr FieldInfo kTrainingField{"training", "How the model is trained 
 /// Called after each step of training.
 using OnStep = std::function<void(const train::StepInfo& info, int64_t total_steps)>;
 
-/// Reads the group "training" of a recipe's JSON where it is there. Throws FileError for fields or values that are not known,
-/// and ulp::Error as validate() does.
+/// Reads the group "training" of a recipe's JSON where it is there. Throws FileError for fields or values
+/// that are not known, and ulp::Error as validate() does.
 ULP_API void read_training(const std::string& recipe, RecipeTraining& training);
 ULP_API void read_training(const std::string& recipe, FineTuning& training);
 

@@ -10,7 +10,8 @@
 
 namespace ulp::app {
 
-/// Draws a pruner's masks before the steps of a trainer. The trainer's model is the pruner's, or holds `form`, another form of it.
+/// Draws a pruner's masks before the steps of a trainer. The trainer's model is the pruner's, or holds
+/// `form`, another form of it.
 class ULP_API PrunesWhileTraining final : public train::StepObserver {
  public:
   /// Throws ulp::Error where the training ends before the schedule does: the amount would not be reached.

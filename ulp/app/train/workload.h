@@ -29,8 +29,8 @@ struct Workload {
   int64_t max_length = 0;                                           ///< of texts; 0 for images
   std::string foreign_file = {};  ///< of another writer, who may have written anything; else empty
 
-  /// Throws FileError, which names the file of another writer, unless what make() gave can be trained: it has one input, and the logits of
-  /// classes as its result.
+  /// Throws FileError, which names the file of another writer, unless what make() gave can be trained: it has
+  /// one input, and the logits of classes as its result.
   ULP_API void expect_trains(const torch::nn::Module& module) const;
   /// The network with an endless stream of drawn batches.
   ULP_API train::Task task(memory::RunSize size) const;

@@ -38,8 +38,8 @@ void split(Call& call) {
   for (size_t i = 0; i < parts.size(); ++i) call.set(parts[i], i);
 }
 
-/// One dimension from the back to the front, at any size of it. Counted from the other end, a place p is -p - 1, which needs
-/// no size. A start before the first element is that element, as ONNX has it.
+/// One dimension from the back to the front, at any size of it. Counted from the other end, a place p is -p -
+/// 1, which needs no size. A start before the first element is that element, as ONNX has it.
 Tensor reversed(const Call& call, Tensor x, int64_t dim, int64_t start, int64_t end, int64_t step) {
   int64_t until = ~end;
   if (start < -1) {
@@ -97,7 +97,8 @@ constexpr std::string_view kMovers[] = {"Cast",   "Reshape",   "Squeeze", "Unsqu
 
 /// Whether an index that follows the inputs is none below 0.
 bool counts_from_front(const Call& call, size_t i) {
-  // What our exporter writes as a Gather is an embedding or a selection, which know no places below 0, unless it says so.
+  // What our exporter writes as a Gather is an embedding or a selection, which know no places below 0, unless
+  // it says so.
   const Store& store = call.run().store();
   if (store.model().producer == "ulp") return !store.counts_from_end(call.node().outputs.at(0));
   const FileNode* maker = call.analysis().maker(call.name(i));

@@ -52,8 +52,8 @@ class ProgramInputReader {
   }
 
  private:
-  /// The batch sizes of the export. As in PyTorch, a smallest one of 2 lets 1 and 0 pass: it stands for a dimension that was
-  /// exported without bounds.
+  /// The batch sizes of the export. As in PyTorch, a smallest one of 2 lets 1 and 0 pass: it stands for a
+  /// dimension that was exported without bounds.
   BatchRange batch_range() const {
     constexpr int64_t kUnbounded = 2;
     BatchRange range;

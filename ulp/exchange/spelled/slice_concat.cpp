@@ -30,8 +30,8 @@ bool covers(const graph::Value& index, const graph::Value& x, int64_t dim) {
   return sizes == index.meta->sizes;
 }
 
-/// Places of each row, one after the other, get a number, or an element of a source of their sizes; of several for one
-/// place the last.
+/// Places of each row, one after the other, get a number, or an element of a source of their sizes; of
+/// several for one place the last.
 void scatter(Formula& f) {
   V x = f.x(), index = f.spell().tensor("index"), source = nullptr;
   const int64_t rank = std::ssize(x->meta->sizes), dim = dim_of(f, *x);

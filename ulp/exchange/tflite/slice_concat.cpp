@@ -109,8 +109,8 @@ bool is_free(const Builder& builder, const graph::SizeExpr& size) {
   return builder.free_batch() && !size.constant();
 }
 
-/// The elements start, start + step, ... before `end` of a dimension, counted from either end, as LiteRT finds
-/// them when it runs. `end`: none for all that follow. `drop`: of one element, whose dimension goes.
+/// The elements start, start + step, ... before `end` of a dimension, counted from either end, as LiteRT
+/// finds them when it runs. `end`: none for all that follow. `drop`: of one element, whose dimension goes.
 struct Stride {
   int64_t dim = 0, start = 0;
   std::optional<int64_t> end = std::nullopt;

@@ -53,8 +53,9 @@ struct CaptureOptions {
   /// Which dimension of each input is the batch; empty: dimension 0 of every input. -1: no batch in that
   /// input.
   std::vector<int64_t> batch_dims = {};
-  /// Which batch sizes the model is asked for, as {.min = 4, .max = 8}: it is run at these alone, three at least, and
-  /// the graph and what is made of it refuse others. The example and two samples more have to be inside.
+  /// Which batch sizes the model is asked for, as {.min = 4, .max = 8}: it is run at these alone, three at
+  /// least, and the graph and what is made of it refuse others. The example and two samples more have to be
+  /// inside.
   BatchRange batch_range = {};
   /// Dimensions beside the batch that stay free, three names at most: {{0, 1, "time", 512}, {1, 1, "time"}}.
   /// The model is run at three sizes of each, the example's and two below it (above it where the example is

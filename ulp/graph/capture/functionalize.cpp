@@ -61,7 +61,8 @@ std::optional<Inverse> inverse_of(const TracedCall& view) {
   return std::nullopt;
 }
 
-/// Whether a call changes the sizes or strides of the tensor itself, so that what it was when viewed is not known.
+/// Whether a call changes the sizes or strides of the tensor itself, so that what it was when viewed is not
+/// known.
 bool reshapes_itself(const TracedCall& call) {
   const std::string_view target = call.target;
   for (const std::string_view op : {"squeeze_", "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_",

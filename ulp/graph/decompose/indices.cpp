@@ -163,8 +163,8 @@ void give_between(Formula& f, V x, V part, int64_t dim, int64_t start) {
   f.result(f.cat(parts, dim));
 }
 
-/// x[mask] = values, or += values, of a mask that may be computed; null where the values are one for each place that is true, of which
-/// there may be any number.
+/// x[mask] = values, or += values, of a mask that may be computed; null where the values are one for each
+/// place that is true, of which there may be any number.
 V put_where(Formula& f, V x, V values) {
   const Argument& list = f.node().arg("indices");
   if (list.kind != Argument::Kind::list || list.items.empty() || !list.items.back().is_value())

@@ -17,8 +17,8 @@ bool from_addmm(Graph& graph, Node& node, WeightOf weight_of, PassReport& report
 /// matmul or mm, and the addition of a bias behind it -> linear. Likewise; the node may be gone then.
 bool from_matmul(Graph& graph, Node& node, WeightOf weight_of, PassReport& report);
 
-/// weight.matmul(rows.t()), of a weight that forward has and two dimensions, -> the transpose of linear(rows, weight).
-/// Likewise.
+/// weight.matmul(rows.t()), of a weight that forward has and two dimensions, -> the transpose of linear(rows,
+/// weight). Likewise.
 bool from_left_weight(Graph& graph, Node& node);
 
 }  // namespace ulp::graph

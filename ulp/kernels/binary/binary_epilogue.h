@@ -1,5 +1,5 @@
-// What binary layers do with their counts: the same for all kernels. Functions with internal linkage, see float_bits.h for
-// why.
+// What binary layers do with their counts: the same for all kernels. Functions with internal linkage, see
+// float_bits.h for why.
 #pragma once
 
 #include "ulp/kernels/binary/binary_kernel.h"
@@ -47,7 +47,8 @@ void finish_floats(const int32_t* counts, int rows, int64_t width, const BinaryT
   }
 }
 
-/// V::Floats: its vector of floats, with the functions of isa/vec256.h. V::below(start, counts, threshold): a bit for each of 16 channels where start - 2 * count is below the threshold.
+/// V::Floats: its vector of floats, with the functions of isa/vec256.h. V::below(start, counts, threshold): a
+/// bit for each of 16 channels where start - 2 * count is below the threshold.
 template <typename V>
 void finish_bits(const int32_t* counts, int rows, int64_t width, const BinaryTileArgs& t) {
   const BinaryFinish& f = *t.finish;

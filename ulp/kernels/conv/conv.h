@@ -77,9 +77,9 @@ class ULP_API Conv {
   virtual Density density(int64_t /*batch*/) const { return {}; }
 };
 
-/// PrepackedWeights the weights for `isa` and returns the first implementation in that instruction set's order that
-/// takes the configuration; the plain C++ reference is last and takes all. Throws ulp::Error on a shape that
-/// has no output or on a combination of element types not listed above.
+/// PrepackedWeights the weights for `isa` and returns the first implementation in that instruction set's
+/// order that takes the configuration; the plain C++ reference is last and takes all. Throws ulp::Error on a
+/// shape that has no output or on a combination of element types not listed above.
 ULP_API std::unique_ptr<Conv> make_conv(const ConvConfig& config, const ConvWeights& weights, Isa isa);
 
 }  // namespace ulp::kernels

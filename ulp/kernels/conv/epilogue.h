@@ -10,8 +10,8 @@
 namespace ulp::kernels {
 
 /// The steps, all in float: v = float(acc) * multiplier[c] (or acc + bias[c]); v += (residual - zero) *
-/// scale; v = curve(v) * to_codes where there is a curve; clamp to [lo, hi]; u8: round half to even and add the
-/// output's zero point.
+/// scale; v = curve(v) * to_codes where there is a curve; clamp to [lo, hi]; u8: round half to even and add
+/// the output's zero point.
 struct Finish {
   const void* bias = nullptr;         ///< int32 or float, one per channel; the accumulators start from it
   const float* multiplier = nullptr;  ///< integer layers only
@@ -28,8 +28,8 @@ struct Finish {
   const float* bias_f32 = nullptr;
 };
 
-/// Applies everything after the multiplier to one value and stores it at y[i], but for the curve of f32 results; a NaN
-/// passes the clamp of a float.
+/// Applies everything after the multiplier to one value and stores it at y[i], but for the curve of f32
+/// results; a NaN passes the clamp of a float.
 static inline void finish_store(const Finish& f, float v, const void* residual, void* y, int64_t i) {
   if (residual != nullptr) {
     v = v + (load_as_float(f.residual_type, residual, i) - f.residual_zero) * f.residual_scale;

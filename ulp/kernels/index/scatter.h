@@ -44,8 +44,9 @@ class ULP_API Scatter {
   /// for other types.
   Scatter(const ScatterTarget& target, const std::vector<ScatterDimension>& dimensions, size_t along);
   /// `source`: as many elements as ids, of the result's type, or null for `value` everywhere. y may be x, and
-  /// is apart from the others. An id outside the range is reported, and nothing is written for it. `inexact`, where it is not
-  /// null, is told the element of y at which two f32 came to a magnitude of 2^24 or more: integers that may be rounded.
+  /// is apart from the others. An id outside the range is reported, and nothing is written for it. `inexact`,
+  /// where it is not null, is told the element of y at which two f32 came to a magnitude of 2^24 or more:
+  /// integers that may be rounded.
   void run(const void* x, const void* ids, const void* source, float value, void* y, int64_t batch,
            const Parallel& parallel, FirstBadId& bad, FirstBadId* inexact = nullptr) const;
 

@@ -54,8 +54,8 @@ class ULP_API DynamicLinear {
   virtual std::string name() const = 0;  ///< e.g. "dynamic_u8_avx512_vnni"
 };
 
-/// PrepackedWeights the weights for `isa`; the plain C++ reference serves portable. Throws ulp::Error for sizes outside
-/// [1, kMaxDynamicFeatures] of `in` and [1, 2^24] of `out`, and for missing weights.
+/// PrepackedWeights the weights for `isa`; the plain C++ reference serves portable. Throws ulp::Error for
+/// sizes outside [1, kMaxDynamicFeatures] of `in` and [1, 2^24] of `out`, and for missing weights.
 ULP_API std::unique_ptr<DynamicLinear> make_dynamic_linear(const DynamicLinearConfig& config,
                                                            const DynamicLinearWeights& weights, Isa isa);
 

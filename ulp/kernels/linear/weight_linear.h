@@ -63,8 +63,8 @@ class ULP_API WeightLinear {
   virtual std::string name() const = 0;  ///< e.g. "weight4_avx512"
 };
 
-/// PrepackedWeights the codes for `isa`. Throws ulp::Error for sizes below 1, other bits, a group of 4 bits that is odd or longer than
-/// 2^20, missing codes or scales, and minima of 8 bits or beside zero points.
+/// PrepackedWeights the codes for `isa`. Throws ulp::Error for sizes below 1, other bits, a group of 4 bits
+/// that is odd or longer than 2^20, missing codes or scales, and minima of 8 bits or beside zero points.
 ULP_API std::unique_ptr<WeightLinear> make_weight_linear(const WeightLinearConfig& config,
                                                          const WeightLinearWeights& weights, Isa isa);
 

@@ -88,8 +88,8 @@ void load_run(const PointwiseInput& input, const void* data, int64_t offset, int
   }
 }
 
-/// Keeps the first element of a range at which a number is none that f32 surely holds as an integer. `at`: where the
-/// numbers stand in the output.
+/// Keeps the first element of a range at which a number is none that f32 surely holds as an integer. `at`:
+/// where the numbers stand in the output.
 void look_at_integers(const float* x, int64_t n, int64_t at, InexactInteger& inexact) {
   const int64_t last = inexact.element < 0 ? n : std::min(n, inexact.element - at);
   for (int64_t i = 0; i < last; ++i) {

@@ -60,10 +60,10 @@ class ULP_API Pointwise {
   Pointwise(PointwiseProgram program, std::vector<PointwiseInput> inputs, std::span<const int64_t> sizes,
             DataType result, Affine result_affine, Isa isa);
 
-  /// Computes `first_size` times the product of the other sizes. `output` may be an input that is dense and of the
-  /// output's type. Returns the first element, if any, at which PointwiseOp::exact met a number of magnitude 2^24 or more, or
-  /// a NaN. Neither allocates nor throws. u8 results are the same bits on every instruction set where the program calls no
-  /// function of the C library.
+  /// Computes `first_size` times the product of the other sizes. `output` may be an input that is dense and
+  /// of the output's type. Returns the first element, if any, at which PointwiseOp::exact met a number of
+  /// magnitude 2^24 or more, or a NaN. Neither allocates nor throws. u8 results are the same bits on every
+  /// instruction set where the program calls no function of the C library.
   std::optional<InexactInteger> run(std::span<const void* const> inputs, void* output, int64_t first_size,
                                     const Parallel& parallel) const;
 

@@ -1,6 +1,7 @@
-// One head of attention on codes: two products of 16-bit integers, exact in 32 bits, with a softmax in f32 between them, whose
-// numbers are rounded to 15 bits. Included once by a file per instruction set, which names its function with ULP_HEAD. No sum
-// of floats depends on the width of a vector: the same bits everywhere.
+// One head of attention on codes: two products of 16-bit integers, exact in 32 bits, with a softmax in f32
+// between them, whose numbers are rounded to 15 bits. Included once by a file per instruction set, which
+// names its function with ULP_HEAD. No sum of floats depends on the width of a vector: the same bits
+// everywhere.
 #include "ulp/kernels/sequence/attention_parts.h"
 
 namespace ulp::kernels {
@@ -77,7 +78,8 @@ void transpose_codes(const HeadCodesArgs& h, float* rows, float* panels) {
   }
 }
 
-/// 2^t for t <= 0 in steps of 1 / 32767, rounded half to even: 32767 where t is 0. A polynomial of degree 5, off by 0.005 steps.
+/// 2^t for t <= 0 in steps of 1 / 32767, rounded half to even: 32767 where t is 0. A polynomial of degree 5,
+/// off by 0.005 steps.
 inline __attribute__((always_inline)) IntVector weights_of(Vector t) {
   constexpr float kMagic =
       12582912.0F;  // 1.5 * 2^23: what is added to it is rounded to an integer in its last bits
@@ -123,7 +125,8 @@ class WeightSum {
   uint64_t sum_ = 0;
 };
 
-/// Weights of n keys from integers: 2^(step * (integer - the largest)). Differences fit in 32 bits, see kLargestCodesDepth.
+/// Weights of n keys from integers: 2^(step * (integer - the largest)). Differences fit in 32 bits, see
+/// kLargestCodesDepth.
 uint64_t weigh_integers(StoredInt* integers, float step, int64_t n, StoredShort* weights) {
   for (int64_t i = n; i < pad_row(n); ++i) integers[i] = integers[0];
   IntVector most = *reinterpret_cast<const StoredInts*>(integers);
@@ -148,7 +151,8 @@ uint64_t weigh_integers(StoredInt* integers, float step, int64_t n, StoredShort*
   return sum;
 }
 
-/// A number of the mask as an exponent of 2. One that is finite stays so: where all keys have the lowest number, none is left out.
+/// A number of the mask as an exponent of 2. One that is finite stays so: where all keys have the lowest
+/// number, none is left out.
 inline float in_twos(float mask) {
   constexpr float kLog2E = 1.44269504F, kLargest = 3.402823466e38F;
   const float exponent = mask * kLog2E;

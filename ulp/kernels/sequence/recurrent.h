@@ -56,8 +56,8 @@ class ULP_API Recurrent {
   virtual std::string name() const = 0;  ///< e.g. "lstm_dynamic_u8_avx512_vnni"
 };
 
-/// PrepackedWeights the weights for `isa`. Throws ulp::Error for sizes below 1, for more gates or (int8) features than
-/// the products take, and unless both matrices are given in one form.
+/// PrepackedWeights the weights for `isa`. Throws ulp::Error for sizes below 1, for more gates or (int8)
+/// features than the products take, and unless both matrices are given in one form.
 ULP_API std::unique_ptr<Recurrent> make_recurrent(const RecurrentConfig& config, const GateWeights& input,
                                                   const GateWeights& hidden, Isa isa);
 

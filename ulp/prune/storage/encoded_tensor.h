@@ -61,7 +61,8 @@ struct DecodedTensor {
 ULP_API DecodedTensor decode_tensor(std::span<const std::byte> bytes, uint64_t most_bytes);
 
 /// The account that decode_tensor() gives, without decoding: whatever the tensor's size, it takes no memory.
-/// Throws FileError for bytes whose parts are none of a coded tensor; what is inside of them is not looked at.
+/// Throws FileError for bytes whose parts are none of a coded tensor; what is inside of them is not looked
+/// at.
 ULP_API TensorAccount read_account(std::span<const std::byte> bytes);
 
 }  // namespace ulp::prune

@@ -1,4 +1,5 @@
-// How a network is made narrower, as a recipe: a plain options struct with defaults, validation and versioned JSON.
+// How a network is made narrower, as a recipe: a plain options struct with defaults, validation and versioned
+// JSON.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,8 @@ struct ULP_API ChannelPruningRecipe {
   double share = 0.5;  ///< what is left of the measure
   int64_t steps =
       1;  ///< in which the share is reached: the same factor each time, importance anew, training in between
-  /// Before the first cut the network is trained with this penalty on its units (RegularizeOptions); lambda 0: it is not.
+  /// Before the first cut the network is trained with this penalty on its units (RegularizeOptions); lambda
+  /// 0: it is not.
   Penalty regularizer = Penalty::dependency;
   double lambda = 0;
   double growth = 1e-5;  ///< of Penalty::growing
@@ -50,8 +52,9 @@ struct ULP_API ChannelPruningRecipe {
   void visit_fields(FieldVisitor& visit);
   /// Throws ulp::Error naming the field.
   void validate() const;
-  /// {"type": "ulp.prune.ChannelPruningRecipe", "version": 1, ...}; fields that are missing keep their defaults. Throws FileError for other
-  /// text, an unknown field, a value of another kind, or a newer version, and ulp::Error as validate() does.
+  /// {"type": "ulp.prune.ChannelPruningRecipe", "version": 1, ...}; fields that are missing keep their
+  /// defaults. Throws FileError for other text, an unknown field, a value of another kind, or a newer
+  /// version, and ulp::Error as validate() does.
   std::string to_json() const;
   static ChannelPruningRecipe from_json(const std::string& text);
   bool operator==(const ChannelPruningRecipe&) const = default;
@@ -82,9 +85,10 @@ struct PrunedModel {
 /// ImportanceInputs::full_widths of a network before its first cut.
 ULP_API std::map<std::string, int64_t> widths_of(const Groups& groups);
 
-/// Cuts to `share` of the module's own measure, with the recipe's criterion; the module stays as it is. Criterion::taylor wants
-/// gradients. Throws ulp::Error as groups(), importance(), select_target(), select_latency() and remove_units() do, for an input that is
-/// needed and not there, and for a pattern of `skip` that matches no layer.
+/// Cuts to `share` of the module's own measure, with the recipe's criterion; the module stays as it is.
+/// Criterion::taylor wants gradients. Throws ulp::Error as groups(), importance(), select_target(),
+/// select_latency() and remove_units() do, for an input that is needed and not there, and for a pattern of
+/// `skip` that matches no layer.
 ULP_API PrunedModel prune_by_recipe(const graph::GraphModule& module, const ChannelPruningRecipe& recipe,
                                     double share, const ImportanceInputs& inputs = {});
 

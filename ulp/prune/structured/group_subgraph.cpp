@@ -93,8 +93,8 @@ class GroupSubgraph::Parts {
     return std::ranges::any_of(axis, [&](Position p) { return units_.contains(tracker_.axes().find(p)); });
   }
 
-  /// Zeroing units is zeroing them in what the node makes: it makes them of the group's rows, or channel by channel of what
-  /// such nodes make.
+  /// Zeroing units is zeroing them in what the node makes: it makes them of the group's rows, or channel by
+  /// channel of what such nodes make.
   bool makes_channels(const Node& node) const {
     if (node.kind() != Node::Kind::call || node.has_effect()) return false;
     for (const Value* value : node.reads()) {

@@ -1,5 +1,5 @@
-// What a network computes behind the channels of one group, to run it again and again with units zeroed. Internal to the
-// room.
+// What a network computes behind the channels of one group, to run it again and again with units zeroed.
+// Internal to the room.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,13 @@
 
 namespace ulp::prune {
 
-/// A graph cut in two in front of the first nodes whose results change when units of the group are zeroed. The layers that
-/// make the channels, and one-to-one functions and batch norms right behind them, are in the first part, as units are zeroed in what
-/// they make.
+/// A graph cut in two in front of the first nodes whose results change when units of the group are zeroed.
+/// The layers that make the channels, and one-to-one functions and batch norms right behind them, are in the
+/// first part, as units are zeroed in what they make.
 class GroupSubgraph {
  public:
-  /// `graph` as strip_training() left it, and its tracker; parameters are shared with it, except those of the group.
+  /// `graph` as strip_training() left it, and its tracker; parameters are shared with it, except those of the
+  /// group.
   GroupSubgraph(const graph::Graph& graph, const Tracker& tracker, const Group& group);
 
   /// What the second part reads of the first for these inputs of the model. Runs the first part.

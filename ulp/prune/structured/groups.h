@@ -41,8 +41,8 @@ struct ULP_API Group {
   std::vector<std::string> producers, consumers;
   /// Where removing units does not equal zeroing them, one sentence each; only with GroupOptions::inexact.
   std::vector<std::string> notes;
-  /// Why units cannot be copied: an op adds up over them what no weight multiplies by zeros for the copies, or repeats a single
-  /// one. Empty where they can (insert_units()).
+  /// Why units cannot be copied: an op adds up over them what no weight multiplies by zeros for the copies,
+  /// or repeats a single one. Empty where they can (insert_units()).
   std::string not_copied = {};
   /// The ops that read the members and how, in the graph's order: groups with the same pattern are isomorphic.
   std::string pattern = {};

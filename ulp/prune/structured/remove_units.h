@@ -42,18 +42,21 @@ ULP_API RemovalResult remove_units(const graph::GraphModule& module, const Group
                                    const Removals& removals);
 
 /// Zeroes the units' slices in place: weights, biases, scales and shifts of norms, running means. Of running
-/// variances and constants nothing is changed. Throws ulp::Error as remove_units() does for units that there are not.
+/// variances and constants nothing is changed. Throws ulp::Error as remove_units() does for units that there
+/// are not.
 ULP_API void zero_units(graph::GraphModule& module, const Groups& groups, const Removals& removals);
 
-/// The units of groups which have one of these indices in a dimension of a tensor: channels by hand, as keras-surgeon's
-/// delete_channels. Throws ulp::Error, naming the tensor, for an index that is in no group and says why it is not.
+/// The units of groups which have one of these indices in a dimension of a tensor: channels by hand, as
+/// keras-surgeon's delete_channels. Throws ulp::Error, naming the tensor, for an index that is in no group
+/// and says why it is not.
 ULP_API Removals removals_of(const Groups& groups, const std::string& tensor, int64_t dim,
                              const std::vector<int64_t>& indices);
 
-/// Puts the cut module's parameters in the place of the old ones in all groups of the optimizer, and cuts momentum, moments,
-/// master weights and masks along, so that the next step is that of the zeroed network. Known: ulp::amp::FusedOptimizer and
-/// LibTorch's SGD, Adam, AdamW, RMSprop and Adagrad; throws ulp::Error for state of another kind, for a parameter of the optimizer that is not
-/// one of the old module, and where a tensor of the state has not its parameter's sizes; nothing is changed then.
+/// Puts the cut module's parameters in the place of the old ones in all groups of the optimizer, and cuts
+/// momentum, moments, master weights and masks along, so that the next step is that of the zeroed network.
+/// Known: ulp::amp::FusedOptimizer and LibTorch's SGD, Adam, AdamW, RMSprop and Adagrad; throws ulp::Error
+/// for state of another kind, for a parameter of the optimizer that is not one of the old module, and where a
+/// tensor of the state has not its parameter's sizes; nothing is changed then.
 ULP_API void remove_from_optimizer(torch::optim::Optimizer& optimizer, const Kept& kept,
                                    const graph::GraphModule& old_module,
                                    const graph::GraphModule& new_module);

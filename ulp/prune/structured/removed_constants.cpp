@@ -32,7 +32,8 @@ const Argument* find_argument(const Node& node, std::string_view name) {
   return nullptr;
 }
 
-/// The op gives the same numbers for the same numbers, whatever is beside them: a vector is enough to know them.
+/// The op gives the same numbers for the same numbers, whatever is beside them: a vector is enough to know
+/// them.
 bool is_function_of_numbers(const Node& node) {
   for (const char* random : {"aten::bernoulli", "aten::rand_like", "aten::randn_like", "aten::empty_like"}) {
     if (node.is(random)) return false;

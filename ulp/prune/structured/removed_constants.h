@@ -1,4 +1,5 @@
-// What removed channels hold in a network whose units' rows are zeroed and whose norms are as they are. Internal to the room.
+// What removed channels hold in a network whose units' rows are zeroed and whose norms are as they are.
+// Internal to the room.
 #pragma once
 
 #include <map>
@@ -19,14 +20,14 @@ bool is_transposed_conv(const graph::Node& node);
 /// A flag of a call ("training", "train") that is, or may be, set in eval mode.
 bool set_in_eval(const graph::Argument& flag);
 
-/// Follows the removed positions of every dimension of every value through a graph, in eval mode. All that it reads must outlive
-/// it.
+/// Follows the removed positions of every dimension of every value through a graph, in eval mode. All that it
+/// reads must outlive it.
 class RemovedConstants {
  public:
   RemovedConstants(const graph::Graph& graph, const Tracker& tracker, const Survivors& left);
 
-  /// One number for each position of the dimension, which its slice holds everywhere; 0 for positions that stay. In double, on the
-  /// CPU. Undefined where they are not one number each, or not known.
+  /// One number for each position of the dimension, which its slice holds everywhere; 0 for positions that
+  /// stay. In double, on the CPU. Undefined where they are not one number each, or not known.
   at::Tensor along(const graph::Value* value, size_t dim) const;
   /// Some positions of the dimension are removed, and all of these hold zeros.
   bool zero(const graph::Argument& arg, size_t dim) const;

@@ -35,8 +35,9 @@ ULP_API Removals removals_from_json(const std::string& text, const Groups& group
 /// The units that are gone in what one cut kept. Throws ulp::Error, naming the tensor, where only a part of a unit is.
 ULP_API Removals removals_of(const Groups& groups, const Kept& kept);
 
-/// Makes the cuts again, each with the groups of what the one before left; `kept` is what all of them keep of `module`. Without
-/// cuts a copy. Throws ulp::Error as removals_of() and remove_units() do, and, naming the tensor, for what no cut of this model leaves.
+/// Makes the cuts again, each with the groups of what the one before left; `kept` is what all of them keep of
+/// `module`. Without cuts a copy. Throws ulp::Error as removals_of() and remove_units() do, and, naming the
+/// tensor, for what no cut of this model leaves.
 ULP_API RemovalResult prune_to_structure(const graph::GraphModule& module, const Structure& structure);
 
 /// What two cuts in a row keep of the first network. Throws ulp::Error, naming the tensor, where `second` is not of what `first`

@@ -23,7 +23,8 @@ constexpr const char* kEqualizeWhere = "quant.equalize_layers";
 constexpr int kMostRounds = 100;
 constexpr double kSettled = 1e-4;  // of log s
 
-/// A layer, its weight in double [groups, rows, columns, taps], and what its rows and columns were multiplied by.
+/// A layer, its weight in double [groups, rows, columns, taps], and what its rows and columns were multiplied
+/// by.
 struct EqualLayer {
   Node* node = nullptr;
   at::Tensor weight;         ///< f64

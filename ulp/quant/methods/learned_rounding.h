@@ -10,8 +10,8 @@
 
 namespace ulp::quant {
 
-/// Calibration data as a matrix W [rows, columns] of a layer sees them, or one for each group: sums over the rows x of
-/// its input in the float network and q of the same input in the quantized one. f64.
+/// Calibration data as a matrix W [rows, columns] of a layer sees them, or one for each group: sums over the
+/// rows x of its input in the float network and q of the same input in the quantized one. f64.
 struct RoundingData {
   at::Tensor hessian;   ///< [groups, columns, columns]: sum q q^T
   at::Tensor products;  ///< [groups, rows, columns]: sum (W x) q^T

@@ -1,4 +1,5 @@
-// Codes of a converted network decided by data, layer after layer: learned rounding and corrected biases. Internal.
+// Codes of a converted network decided by data, layer after layer: learned rounding and corrected biases.
+// Internal.
 #pragma once
 
 #include <vector>
@@ -10,12 +11,13 @@
 
 namespace ulp::quant {
 
-/// Gives layers without a bias one of zeros, which convert() then stores. Not for graphs that trained models share.
+/// Gives layers without a bias one of zeros, which convert() then stores. Not for graphs that trained models
+/// share.
 void add_zero_biases(PreparedModule& prepared);
 
 /// Replaces codes of weights (adaround) and biases (bias_correction) of `converted`, which convert() made of
-/// `prepared`. Adds to the report. Throws ulp::Error naming the layer for no data, data that are not finite, and
-/// batches that change from one call to the next.
+/// `prepared`. Adds to the report. Throws ulp::Error naming the layer for no data, data that are not finite,
+/// and batches that change from one call to the next.
 void refine_layers(graph::GraphModule& converted, const PreparedModule& prepared,
                    const StaticMethods& methods, const CalibrationData& data, graph::PassReport& report,
                    std::vector<WeightError>* errors, const OnLayer& on_layer);

@@ -52,8 +52,8 @@ struct ULP_API StaticMethods {
   /// Words of StaticMethod, each once; the order says nothing.
   std::vector<std::string> method = {};
   SmoothAlpha smoothquant_alpha = {};
-  /// cle: a relu6 between two layers becomes a relu, which changes the float network where it clamps at 6. Else
-  /// such layers are left out.
+  /// cle: a relu6 between two layers becomes a relu, which changes the float network where it clamps at 6.
+  /// Else such layers are left out.
   bool replace_relu6 = false;
   int64_t adaround_iterations = 2000;  ///< of Adam, on all data at once
   /// adaround, bias_correction: inputs of layers are computed from the start: less memory, more time.
@@ -64,7 +64,8 @@ struct ULP_API StaticMethods {
   /// Those that are left once channels are scaled (scale_channels.h).
   StaticMethods behind_scaling() const;
   void visit_fields(FieldVisitor& visit);
-  /// Throws ulp::Error naming the field: for other words, one twice, and settings of a method that is not chosen.
+  /// Throws ulp::Error naming the field: for other words, one twice, and settings of a method that is not
+  /// chosen.
   void validate(const char* where) const;
   bool operator==(const StaticMethods&) const = default;
 };

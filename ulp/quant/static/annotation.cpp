@@ -73,7 +73,8 @@ class Placer {
   }
   bool skips(const Node& node) const { return !skip_reason(node).empty(); }
 
-  /// What the recipe lets run on integers. A curve belongs to the layer before it, unless it has codes of its own.
+  /// What the recipe lets run on integers. A curve belongs to the layer before it, unless it has codes of its
+  /// own.
   graph::FusionPolicy policy() const {
     return {.is_layer = [this](const Node& node) { return has_weight(node) && layer_refusal(node).empty(); },
             .refuses_add = [this](const Node& node) { return add_refusal(node); },
@@ -164,7 +165,8 @@ class Placer {
   // Its operands are quantized where layers make them; its own result is when an op that reads it is.
   void visit_attention(Node* node) {
     if (!wants(op_name(*node).op.c_str())) return refuse(*node, "the recipe leaves this op out");
-    // Fields that a recipe does not name are those of x86_int8; what other backends run has float products there.
+    // Fields that a recipe does not name are those of x86_int8; what other backends run has float products
+    // there.
     if (recipe_.backend != Backend::x86_int8) return refuse(*node, "only x86_int8 quantizes attention");
     if (skips(*node)) return refuse(*node, skip_reason(*node));
     if (const std::string obstacle = attention_obstacle(*node); !obstacle.empty())
@@ -189,7 +191,8 @@ class Placer {
     return sources;
   }
 
-  /// A product of results, or a curve of one, such as the gates of squeeze and excitation: from codes to codes.
+  /// A product of results, or a curve of one, such as the gates of squeeze and excitation: from codes to
+  /// codes.
   void visit_pointwise(Node* node) {
     if (!wants("mul") || skips(*node) || fused_.contains(node) || results_.contains(node->output())) return;
     // A clamp by itself works on the codes of what it reads.
@@ -200,8 +203,8 @@ class Placer {
     results_.insert(node->output());
   }
 
-  /// What a node and those that it alone reads are computed from, element by element; false where not all of that has
-  /// codes.
+  /// What a node and those that it alone reads are computed from, element by element; false where not all of
+  /// that has codes.
   bool gather_sources(const Node* node, const Node& result, std::vector<Value*>& sources) const {
     for (const Argument& arg : node->args) {
       if (!arg.is_value()) continue;
@@ -215,7 +218,8 @@ class Placer {
     }
     return !sources.empty();
   }
-  /// True for a value that one step computes on the way to the result: no layer makes it and nobody else reads it.
+  /// True for a value that one step computes on the way to the result: no layer makes it and nobody else
+  /// reads it.
   bool is_inside(const Node& result, const Value* value) const {
     const auto &from = value->meta, &to = result.output()->meta;
     return is_code_pointwise(*value->producer) && !fused_.contains(value->producer) && from && to &&

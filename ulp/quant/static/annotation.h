@@ -28,8 +28,8 @@ struct Annotation {
   graph::PassReport report;
 };
 
-/// For a graph in canonical form without observers. `untrained`: names of nodes that stay in float, for no training
-/// has seen their values.
+/// For a graph in canonical form without observers. `untrained`: names of nodes that stay in float, for no
+/// training has seen their values.
 ULP_API Annotation annotate(const graph::Graph& graph, const Recipe& recipe,
                             const std::set<std::string>& untrained = {});
 

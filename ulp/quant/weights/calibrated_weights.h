@@ -45,13 +45,13 @@ struct WeightError {
 using OnLayer = std::function<void(int64_t done, int64_t total, const std::string& layer)>;
 
 /// quantize_weights() by the recipe's method; `data` is not read by rtn. It is called once; with
-/// WeightOnlyRecipe::recompute once for each input of layers. Batches are not kept; unless recompute is set, the
-/// activations are that later layers need: those of one place in the model. The captured model stays as it is,
-/// also where this throws. Throws what quantize_weights() does, and ulp::Error naming the layer for no data,
-/// a layer that no row of data reaches, inputs that are NaN or infinite or whose squares are, and a Hessian
-/// that no damping makes positive definite. Fewer rows than columns are allowed, since damping makes up for
-/// them, and noted. `report` and `errors` (may be null) receive what was quantized, and how far off each
-/// layer is.
+/// WeightOnlyRecipe::recompute once for each input of layers. Batches are not kept; unless recompute is set,
+/// the activations are that later layers need: those of one place in the model. The captured model stays as
+/// it is, also where this throws. Throws what quantize_weights() does, and ulp::Error naming the layer for no
+/// data, a layer that no row of data reaches, inputs that are NaN or infinite or whose squares are, and a
+/// Hessian that no damping makes positive definite. Fewer rows than columns are allowed, since damping makes
+/// up for them, and noted. `report` and `errors` (may be null) receive what was quantized, and how far off
+/// each layer is.
 ULP_API std::shared_ptr<graph::GraphModule> quantize_weights(
     const std::shared_ptr<graph::GraphModule>& captured, const WeightOnlyRecipe& recipe,
     const CalibrationData& data, graph::PassReport* report = nullptr,

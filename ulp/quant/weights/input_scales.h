@@ -18,8 +18,8 @@ namespace ulp::quant {
 std::string divide_input(graph::Graph& graph, const std::vector<graph::Node*>& layers,
                          const at::Tensor& scale, std::map<std::string, StoredQuantizedWeight>& codes);
 
-/// The same where nothing else can take 1 / scale: then nothing changes, and nothing is returned. Weights of the
-/// layers stay as they are.
+/// The same where nothing else can take 1 / scale: then nothing changes, and nothing is returned. Weights of
+/// the layers stay as they are.
 std::string fold_into_maker(graph::Graph& graph, const std::vector<graph::Node*>& layers,
                             const at::Tensor& scale);
 

@@ -20,8 +20,8 @@ class LayerInputs {
  public:
   LayerInputs(const graph::Graph& graph, const CalibrationData& data, bool recompute);
 
-  /// Calls `use` with the layer's input in each batch. Layers come in order of execution. With `before`, the name of a
-  /// node behind the one that makes the input, no step from that node on has run by then.
+  /// Calls `use` with the layer's input in each batch. Layers come in order of execution. With `before`, the
+  /// name of a node behind the one that makes the input, no step from that node on has run by then.
   void look(const graph::Node& layer, FunctionRef<void(const at::Tensor& input)> use,
             const std::string& before = {});
 

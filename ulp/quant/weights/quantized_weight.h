@@ -1,4 +1,5 @@
-// Weights that come as codes, from a file of another program: a captured model reads them in place of its own.
+// Weights that come as codes, from a file of another program: a captured model reads them in place of its
+// own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,9 +32,10 @@ struct StoredQuantizedWeight {
       std::nullopt;  ///< f32 [rows, groups] of 4 bits without zero_point: w = scale code - minimum
 };
 
-/// A copy of a captured model, in eval mode, whose linear layers and embeddings read these codes in place of the weights of these names; the
-/// captured one stays as it is. Codes are those of [out, in], also for a weight that the model stores as [in, out]. Throws ulp::Error for a name
-/// that is the weight of no such layer, and for codes of other rows and columns. `report` receives which layers read codes, and which not.
+/// A copy of a captured model, in eval mode, whose linear layers and embeddings read these codes in place of
+/// the weights of these names; the captured one stays as it is. Codes are those of [out, in], also for a
+/// weight that the model stores as [in, out]. Throws ulp::Error for a name that is the weight of no such
+/// layer, and for codes of other rows and columns. `report` receives which layers read codes, and which not.
 ULP_API std::shared_ptr<graph::GraphModule> read_quantized_weights(
     const std::shared_ptr<graph::GraphModule>& captured,
     const std::map<std::string, StoredQuantizedWeight>& codes, graph::PassReport* report = nullptr);

@@ -44,7 +44,8 @@ void softmax(std::vector<double>& logits) {
   for (double& logit : logits) logit /= sum;
 }
 
-/// Keeps the likeliest tokens whose probabilities together reach p, of equal ones the first. The others have 0 then.
+/// Keeps the likeliest tokens whose probabilities together reach p, of equal ones the first. The others have
+/// 0 then.
 void keep_top_p(std::vector<double>& probabilities, double p) {
   if (p >= 1) return;
   std::vector<size_t> order(probabilities.size());

@@ -15,8 +15,8 @@ namespace runtime {
 
 /// How the next token is chosen. The steps come in the order of the fields, as in transformers' generation.
 struct ULP_API SamplingOptions {
-  /// A positive logit of a token that the text has is divided by it, another one multiplied (Keskar et al. 2019,
-  /// arXiv:1909.05858); 1: none. Above 1 repeats become less likely.
+  /// A positive logit of a token that the text has is divided by it, another one multiplied (Keskar et al.
+  /// 2019, arXiv:1909.05858); 1: none. Above 1 repeats become less likely.
   double repetition_penalty = 1;
   /// Logits are divided by it before the softmax (Ackley et al. 1985); 0: always the likeliest token.
   double temperature = 0.8;
@@ -25,7 +25,8 @@ struct ULP_API SamplingOptions {
   /// Only the likeliest tokens whose probabilities together reach it, at least one (Holtzman et al. 2019,
   /// arXiv:1904.09751); 1: all.
   double top_p = 1;
-  /// Only tokens of at least this share of the likeliest one's probability (Nguyen et al. 2024, arXiv:2407.01082); 0: all.
+  /// Only tokens of at least this share of the likeliest one's probability (Nguyen et al. 2024,
+  /// arXiv:2407.01082); 0: all.
   double min_p = 0;
   int64_t seed = 0;
 
@@ -34,17 +35,19 @@ struct ULP_API SamplingOptions {
   void check(const char* where) const;
 };
 
-/// Chooses tokens, one after the other. Equal options, logits and texts give equal tokens. For one thread at a time.
+/// Chooses tokens, one after the other. Equal options, logits and texts give equal tokens. For one thread at
+/// a time.
 class ULP_API Sampler {
  public:
   /// Throws ulp::Error as SamplingOptions::check() does.
   explicit Sampler(const SamplingOptions& options);
 
-  /// The next token: an index into `logits`. `text`: the tokens so far, which the repetition penalty reads. Logits that are
-  /// not all finite give the first of the largest ones that are numbers. Throws ulp::Error (bad_shape) for no logits, and
-  /// (bad_option) for a token of the text that they do not have.
+  /// The next token: an index into `logits`. `text`: the tokens so far, which the repetition penalty reads.
+  /// Logits that are not all finite give the first of the largest ones that are numbers. Throws ulp::Error
+  /// (bad_shape) for no logits, and (bad_option) for a token of the text that they do not have.
   int64_t next(std::span<const float> logits, std::span<const int64_t> text = {});
-  /// The probabilities that next() draws from, one a token, of the sum 1; one token alone at temperature 0. For finite logits.
+  /// The probabilities that next() draws from, one a token, of the sum 1; one token alone at temperature 0.
+  /// For finite logits.
   std::vector<double> probabilities(std::span<const float> logits, std::span<const int64_t> text = {}) const;
 
  private:

@@ -21,13 +21,13 @@ class Prepacker {
   Prepacker(kernels::Isa isa, size_t budget, const PackRules& rules = {})
       : isa_(isa), budget_(budget), left_(std::make_shared<std::atomic<size_t>>(budget)), packs_(rules) {}
 
-  /// The step's runner, shared with the living ones of steps of the same op, attributes, constants and tensors. Its bytes
-  /// come back to the budget with its end, but for what stays in packs(). Throws ulp::Error naming the step that would
-  /// exceed the budget, before it is prepared.
+  /// The step's runner, shared with the living ones of steps of the same op, attributes, constants and
+  /// tensors. Its bytes come back to the budget with its end, but for what stays in packs(). Throws
+  /// ulp::Error naming the step that would exceed the budget, before it is prepared.
   std::shared_ptr<const Runner> prepare(const StepView& view);
 
-  /// The runner of steps that run as one (prepare_conv_block()); null where they run one by one, or where the budget does not
-  /// hold their constants twice, as timing both ways does.
+  /// The runner of steps that run as one (prepare_conv_block()); null where they run one by one, or where the
+  /// budget does not hold their constants twice, as timing both ways does.
   std::shared_ptr<const Runner> prepare_block(std::span<const StepView> views);
 
   /// Drops what it knows of runners that have ended.

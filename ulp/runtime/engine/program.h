@@ -43,8 +43,8 @@ struct Items {
 
 class Program {
  public:
-  /// PrepackedWeights the constants of a plan without free dimensions, which is not read afterwards. Throws ulp::Error where they
-  /// would take more than the preparer's budget.
+  /// PrepackedWeights the constants of a plan without free dimensions, which is not read afterwards. Throws
+  /// ulp::Error where they would take more than the preparer's budget.
   Program(const VerifiedPlan& verified, Prepacker& preparer);
 
   const std::vector<TensorInfo>& inputs() const { return inputs_; }

@@ -88,7 +88,8 @@ std::vector<double> Autotuner::seconds(std::span<const kernels::Conv* const> lay
   others_.resize(far_bytes());
   Lines x(static_cast<size_t>(items * input_bytes_)), y(static_cast<size_t>(items * output_bytes_)),
       residual(static_cast<size_t>(items * residual_bytes_));
-  // Codes, or floats of 0x3c3c3c3c = 0.011: no kernel's time depends on the numbers, but for those next to zero.
+  // Codes, or floats of 0x3c3c3c3c = 0.011: no kernel's time depends on the numbers, but for those next to
+  // zero.
   std::memset(x.data(), integer_ ? 100 : 0x3c, static_cast<size_t>(items * input_bytes_));
   Lines workspace(largest_workspace(layers, items));
   const auto run = [&](const kernels::Conv& layer) {

@@ -16,8 +16,8 @@ const std::string& measuring_machine();
 
 class Autotuner {
  public:
-  /// For layers of one configuration. `far`: in the network their weights have left the second level of the cache when
-  /// their turn comes again, so they are driven out of it before each run.
+  /// For layers of one configuration. `far`: in the network their weights have left the second level of the
+  /// cache when their turn comes again, so they are driven out of it before each run.
   Autotuner(const kernels::ConvConfig& config, bool far);
 
   /// Seconds of the calling thread since this was made.
@@ -26,8 +26,8 @@ class Autotuner {
   /// What seconds() takes of memory.
   size_t bytes(std::span<const kernels::Conv* const> layers, int64_t items) const;
 
-  /// The best of up to `turns` runs of each layer, one after the other in turns, on the calling thread: seconds of its
-  /// processor time, above 0.
+  /// The best of up to `turns` runs of each layer, one after the other in turns, on the calling thread:
+  /// seconds of its processor time, above 0.
   std::vector<double> seconds(std::span<const kernels::Conv* const> layers, int64_t items, int turns = 5);
 
  private:

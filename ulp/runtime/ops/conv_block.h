@@ -15,11 +15,11 @@ namespace ulp::runtime {
 /// the one before writes, and nobody else does.
 ULP_API std::vector<StepRange> find_conv_blocks(const Plan& plan);
 
-/// Runs the steps as one: input 0 is that of the first step, input 1 the residual of the last one if it has one. Null where
-/// they run step by step: the rules say so, what lies between them stays in the cache anyway, one by one they were faster, or
-/// this instruction set has no kernel for it. DepthFirst::measure runs both ways on one synthetic image on the calling
-/// thread, unless the table knows them or more than twice the second-level cache lies between two layers. Blocks around a dense
-/// layer run with DepthFirst::always alone.
+/// Runs the steps as one: input 0 is that of the first step, input 1 the residual of the last one if it has
+/// one. Null where they run step by step: the rules say so, what lies between them stays in the cache anyway,
+/// one by one they were faster, or this instruction set has no kernel for it. DepthFirst::measure runs both
+/// ways on one synthetic image on the calling thread, unless the table knows them or more than twice the
+/// second-level cache lies between two layers. Blocks around a dense layer run with DepthFirst::always alone.
 std::unique_ptr<Runner> prepare_conv_block(std::span<const StepView> views, kernels::Isa isa);
 
 }  // namespace ulp::runtime

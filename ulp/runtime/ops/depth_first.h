@@ -8,9 +8,9 @@
 
 namespace ulp::runtime {
 
-/// A convolution with the 1x1 convolutions around it can pass over the image some rows at a time, so that what lies between
-/// the layers stays in the cache. That saves much where it is depthwise, and little where it is not. The results are the
-/// same, bit for bit.
+/// A convolution with the 1x1 convolutions around it can pass over the image some rows at a time, so that
+/// what lies between the layers stays in the cache. That saves much where it is depthwise, and little where
+/// it is not. The results are the same, bit for bit.
 enum class DepthFirst : uint8_t {
   measure,  ///< depthwise, where more lies between the layers than stays in the cache anyway; in doubt both ways are timed
   never,

@@ -26,12 +26,13 @@ constexpr double kMostBlocks = 0.9;
 constexpr double kMostWeights = 0.6;
 constexpr int64_t kFewWeights = 4096;  // a layer this small takes less time than its call
 constexpr int64_t kBitmaskRows = 4;    // with more each weight is unpacked again
-// Rows at which a layer is measured: beyond the first number more of them are more of the same, and fewer than the second
-// say nothing of a layer that has many.
+// Rows at which a layer is measured: beyond the first number more of them are more of the same, and fewer
+// than the second say nothing of a layer that has many.
 constexpr int64_t kMostRows = 256, kFewRows = 16;
 constexpr int64_t kMostProducts = int64_t{1} << 31;  // of a run that is measured
 constexpr int64_t kAnyNumber = std::numeric_limits<int64_t>::max() / 2;
-// By which another form must be the faster one: a timing may be off by as much, and digits are worth more than that.
+// By which another form must be the faster one: a timing may be off by as much, and digits are worth more
+// than that.
 constexpr double kMargin = 1.03, kNarrowMargin = 1.1;
 
 using MakeForm = std::unique_ptr<Conv> (*)(const kernels::ConvConfig&, const kernels::ConvWeights&,

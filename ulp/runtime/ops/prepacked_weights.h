@@ -15,9 +15,9 @@
 
 namespace ulp::runtime {
 
-/// All that a runner is made from, as text: op, attributes, names of constants, types of tensors. Names come with their
-/// lengths, so that no two lists read the same. Without `sizes`, what does not change with the free dimensions: an op that
-/// has sizes among its attributes is another one at each of them.
+/// All that a runner is made from, as text: op, attributes, names of constants, types of tensors. Names come
+/// with their lengths, so that no two lists read the same. Without `sizes`, what does not change with the
+/// free dimensions: an op that has sizes among its attributes is another one at each of them.
 std::string use_of(const StepView& view, bool sizes);
 
 /// What is the same for all steps of a plan.
@@ -58,8 +58,8 @@ class PrepackedWeights {
   std::map<std::string, std::map<std::string, std::shared_ptr<const void>>> made_;
 };
 
-/// What `make` gives, a pointer to a Packed that reads nothing of the step that follows free dimensions: made once for all
-/// sizes of the plan.
+/// What `make` gives, a pointer to a Packed that reads nothing of the step that follows free dimensions: made
+/// once for all sizes of the plan.
 template <typename Packed, typename Make>
 std::shared_ptr<const Packed> packed(const StepView& view, const std::string& what, const Make& make) {
   if (view.packs() == nullptr || !view.packs()->keeps(view)) return std::shared_ptr<const Packed>(make());

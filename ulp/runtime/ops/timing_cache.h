@@ -1,6 +1,6 @@
-// What was measured of layers that can run in several forms, without their zeros, in bf16 or in blocks by rows: one entry
-// for all that are alike, kept in a file where a caller names one.
-// The file is a cache: what it lacks is measured, and a file that cannot be written is done without.
+// What was measured of layers that can run in several forms, without their zeros, in bf16 or in blocks by
+// rows: one entry for all that are alike, kept in a file where a caller names one. The file is a cache: what
+// it lacks is measured, and a file that cannot be written is done without.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +31,9 @@ struct FormFinding {
 class TimingCache {
  public:
   TimingCache() = default;
-  /// Reads the file where there is one; an empty path is no file. `most_bytes`: what measuring may take, where that is
-  /// less than kMostMeasuringBytes. `most_seconds`: after which no further layer is measured. Throws ulp::Error naming
-  /// the file where it holds something else or its folder is not there.
+  /// Reads the file where there is one; an empty path is no file. `most_bytes`: what measuring may take,
+  /// where that is less than kMostMeasuringBytes. `most_seconds`: after which no further layer is measured.
+  /// Throws ulp::Error naming the file where it holds something else or its folder is not there.
   ULP_API explicit TimingCache(std::filesystem::path path, size_t most_bytes = kMostMeasuringBytes,
                                double most_seconds = std::numeric_limits<double>::infinity());
 

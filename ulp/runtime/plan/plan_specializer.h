@@ -17,9 +17,9 @@ class PlanSpecializer {
   explicit PlanSpecializer(const Plan& plan);
   ~PlanSpecializer();
 
-  /// The plan at these sizes, one for each free dimension, without free dimensions of its own and not verified. Bytes of
-  /// constants that are used whole are shared. Throws ulp::Error for a size outside its range and PlanProblem where
-  /// numbers that follow do not fit the plan.
+  /// The plan at these sizes, one for each free dimension, without free dimensions of its own and not
+  /// verified. Bytes of constants that are used whole are shared. Throws ulp::Error for a size outside its
+  /// range and PlanProblem where numbers that follow do not fit the plan.
   Plan at(std::span<const int64_t> sizes) const;
 
  private:
@@ -39,8 +39,8 @@ ULP_API bool is_whole(const std::string& word);
 /// The first elements of a constant along each dimension. Throws PlanProblem for sizes that it does not have.
 ULP_API Constant corner_of(const std::string& name, const Constant& whole, std::vector<int64_t> shape);
 
-/// Throws PlanProblem unless the free dimensions have names and ranges, and what follows them gives the plan's own numbers
-/// at the largest sizes and a plan that passes its checks at the smallest.
+/// Throws PlanProblem unless the free dimensions have names and ranges, and what follows them gives the
+/// plan's own numbers at the largest sizes and a plan that passes its checks at the smallest.
 void verify_following(const Plan& plan);
 
 }  // namespace ulp::runtime
