@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -135,6 +136,29 @@ TEST(Sampler, NumbersThatAreNoneAreLeftOut) {
     EXPECT_EQ(sampler.next(std::vector<float>{-infinity, -3}), 1);
     EXPECT_EQ(sampler.next(std::vector<float>{nan, nan}), 0);
   }
+}
+
+TEST(Sampler, RuledOutTokensAreNotDrawnAndTheOthersAre) {
+  const float out = -std::numeric_limits<float>::infinity();
+  Sampler sampler({.repetition_penalty = 1.5, .temperature = 1});
+  std::array<int, 3> drawn = {};
+  for (int i = 0; i < 200; ++i)
+    ++drawn[static_cast<size_t>(sampler.next(std::vector<float>{1, out, 1}, std::vector<int64_t>{1}))];
+  EXPECT_EQ(drawn[1], 0);
+  EXPECT_GT(drawn[0], 50);  // 100 on average, the deviation is 7
+  EXPECT_GT(drawn[2], 50);
+}
+
+TEST(Sampler, SmallestSettingsChooseTheLikeliest) {
+  const double tiny = std::numeric_limits<double>::denorm_min();
+  const std::vector<float> logits = {-1, 2, 5, 5, -3}, negative = {-2, -1};
+  EXPECT_EQ(Sampler({.temperature = tiny}).probabilities(logits), (Probabilities{0, 0, 0.5, 0.5, 0}));
+  EXPECT_EQ(Sampler({.temperature = tiny, .top_k = 1, .top_p = tiny}).next(logits), 2);
+  EXPECT_EQ(Sampler({.temperature = tiny}).next(negative), 1);
+  const std::vector<int64_t> text = {1};
+  const SamplingOptions repeats{.repetition_penalty = tiny, .temperature = 1};  // 2 / tiny is no double
+  EXPECT_EQ(Sampler(repeats).probabilities(logits, text), (Probabilities{0, 1, 0, 0, 0}));
+  EXPECT_EQ(Sampler(repeats).next(logits, text), 1);
 }
 
 TEST(Sampler, RefusesWhatItCannotDo) {

@@ -37,10 +37,11 @@ void keep_top_k(std::vector<double>& logits, int64_t k) {
   for (double& logit : logits) logit = logit < *least ? kRuledOut : logit;
 }
 
-void softmax(std::vector<double>& logits) {
+/// Differences are divided by the temperature, as logits over a tiny one are infinite.
+void softmax(std::vector<double>& logits, double temperature) {
   const double largest = std::ranges::max(logits);
   double sum = 0;
-  for (double& logit : logits) sum += logit = std::exp(logit - largest);
+  for (double& logit : logits) sum += logit = std::exp((logit - largest) / temperature);
   for (double& logit : logits) logit /= sum;
 }
 
@@ -118,8 +119,9 @@ std::vector<double> Sampler::penalized(std::span<const float> logits, std::span<
       fail(ErrorCode::bad_option, kSamplerWhere, "expected tokens of the text from 0 to ", logits.size() - 1,
            ", got ", token);
     const double own = logits[static_cast<size_t>(token)];  // once, however often the text has it
+    const double penalized = own > 0 ? own / options_.repetition_penalty : own * options_.repetition_penalty;
     scores[static_cast<size_t>(token)] =
-        own > 0 ? own / options_.repetition_penalty : own * options_.repetition_penalty;
+        std::isinf(own) ? own : std::min(penalized, std::numeric_limits<double>::max());
   }
   return scores;
 }
@@ -132,9 +134,8 @@ std::vector<double> Sampler::probabilities(std::span<const float> logits,
     one[static_cast<size_t>(likeliest(scores))] = 1;
     return one;
   }
-  for (double& score : scores) score /= options_.temperature;
   keep_top_k(scores, options_.top_k);
-  softmax(scores);
+  softmax(scores, options_.temperature);
   keep_top_p(scores, options_.top_p);
   keep_min_p(scores, options_.min_p);
   const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
@@ -143,8 +144,10 @@ std::vector<double> Sampler::probabilities(std::span<const float> logits,
 }
 
 int64_t Sampler::next(std::span<const float> logits, std::span<const int64_t> text) {
-  const bool finite = std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); });
-  if (options_.temperature == 0 || !finite) return likeliest(penalized(logits, text));
+  const auto is_score = [](float logit) { return logit < std::numeric_limits<float>::infinity(); };
+  const bool can_draw = std::ranges::all_of(logits, is_score) &&
+                        std::ranges::any_of(logits, [](float logit) { return std::isfinite(logit); });
+  if (options_.temperature == 0 || !can_draw) return likeliest(penalized(logits, text));
   std::vector<double> sums = probabilities(logits, text);
   std::partial_sum(sums.begin(), sums.end(), sums.begin());
   const double drawn = std::uniform_real_distribution<double>(0, sums.back())(random_);

@@ -42,12 +42,12 @@ class ULP_API Sampler {
   /// Throws ulp::Error as SamplingOptions::check() does.
   explicit Sampler(const SamplingOptions& options);
 
-  /// The next token: an index into `logits`. `text`: the tokens so far, which the repetition penalty reads.
-  /// Logits that are not all finite give the first of the largest ones that are numbers. Throws ulp::Error
-  /// (bad_shape) for no logits, and (bad_option) for a token of the text that they do not have.
+  /// The next token: an index into `logits`. `text`: the tokens so far, which the repetition penalty reads. A logit of
+  /// -infinity is never drawn. Where one is NaN or +infinity, or none is finite, the first of the largest ones that are
+  /// numbers is next. Throws ulp::Error (bad_shape) for no logits, and (bad_option) for a token of the text that they do not have.
   int64_t next(std::span<const float> logits, std::span<const int64_t> text = {});
-  /// The probabilities that next() draws from, one a token, of the sum 1; one token alone at temperature 0.
-  /// For finite logits.
+  /// The probabilities that next() draws from, one a token, of the sum 1; one token alone at temperature 0. For logits that
+  /// next() draws from.
   std::vector<double> probabilities(std::span<const float> logits, std::span<const int64_t> text = {}) const;
 
  private:
