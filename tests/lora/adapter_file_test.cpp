@@ -229,6 +229,14 @@ TEST_F(AdapterFile, RefusesTensorsThatDoNotFit) {
   EXPECT_ERROR(read_adapter(folder_), "floating-point");
   with(0, good[0].first, torch::zeros({4, 31}));
   EXPECT_ERROR(load_adapter(captured_, folder_), "another base");
+  for (const float number : {NAN, INFINITY}) {
+    Tensor broken = good[0].second.clone();
+    broken[1][2] = number;
+    with(0, good[0].first, broken);
+    EXPECT_ERROR(read_adapter(folder_), "expected finite adapters");
+  }
+  with(0, good[0].first, torch::full({4, 32}, 1e300, at::kDouble));
+  EXPECT_ERROR(read_adapter(folder_), "expected finite adapters");
   with(0, "base_model.model.absent.lora_A.weight", good[0].second);
   EXPECT_ERROR(read_adapter(folder_), "alone of");
   io::NamedTensors fewer(good.begin() + 2, good.end());
@@ -246,6 +254,18 @@ TEST_F(AdapterFile, RefusesTensorsThatDoNotFit) {
   EXPECT_ERROR(read_adapter(folder_), "adapter_model.safetensors");
   fs::remove(folder_ / "adapter_config.json");
   EXPECT_ERROR(read_adapter(folder_), "folder of PEFT");
+}
+
+TEST_F(AdapterFile, RefusesLayersThatItsTargetsDoNotMean) {
+  set("target_modules", {"up_proj"});  // the file has one of first.side_proj, too
+  EXPECT_ERROR(load_adapter(captured_, folder_), "expected adapters of layers that target_modules means");
+}
+
+TEST_F(AdapterFile, RefusesToMergeIntoInfiniteWeights) {
+  io::NamedTensors large = tensors();
+  for (auto& [name, tensor] : large) tensor = at::full_like(tensor, 1e30F);
+  write(large);
+  EXPECT_ERROR(merge_lora(*load_adapter(captured_, folder_)), "expected finite merged weights of '");
 }
 
 TEST_F(AdapterFile, IsNotWrittenWithNumbersThatAreNotFinite) {

@@ -47,7 +47,10 @@ void take_tensor(const fs::path& file, const std::string& name, const at::Tensor
               "', got '", name, "' of ", tensor.sizes());
   const std::string path = name.substr(kFirst.size(), name.size() - kFirst.size() - kEndA.size());
   AdapterPair& pair = layers[path];
-  (is_a ? pair.a : pair.b) = tensor.to(at::kFloat).contiguous();
+  const at::Tensor& own = (is_a ? pair.a : pair.b) = tensor.to(at::kFloat).contiguous();
+  if (!at::isfinite(own).all().item<bool>())
+    fail_file(kReadAdapterWhere, "expected finite adapters in '", file.string(),
+              "', got NaN or infinite values in '", name, "'");
 }
 
 /// Path of the model's layer that a path of a file means, if there is one.
@@ -99,6 +102,10 @@ std::map<std::string, std::string> paths_in(const graph::GraphModule& captured, 
     if (!found)
       fail(kLoadAdapterWhere, "expected adapters of linear layers that the model has, got one of '", path,
            "'; the nearest are ", nearest_names(path, known));
+    const std::vector<std::string>& targets = adapter.config.options.target_modules;
+    if (!targets.empty() && !is_target(targets, path) && !is_target(targets, *found))
+      fail(kLoadAdapterWhere, "expected adapters of layers that target_modules means, got one of '", path,
+           "', which PEFT would leave out");
     if (!paths.emplace(*found, path).second)
       fail(kLoadAdapterWhere, "expected one adapter for each layer, got '", path, "' and '", paths[*found],
            "' for '", *found, "'");

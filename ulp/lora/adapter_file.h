@@ -33,14 +33,14 @@ ULP_API bool is_adapter(const std::filesystem::path& folder);
 
 /// Reads a folder. Throws FileError for files that are missing, damaged or cut short, as
 /// AdapterConfig::from_json(), for tensors with other names, types or numbers of dimensions, for pairs of
-/// which one is missing, and for another rank than the configuration's.
+/// which one is missing, for another rank than the configuration's, and for NaN and infinite values.
 ULP_API Adapter read_adapter(const std::filesystem::path& folder);
 
 /// The captured model with this adapter, which can be trained on or merged: add_lora() with the adapter's
 /// options for exactly its layers, their base as `base` says (its base, group, double_quant and
 /// skip_modules). Paths are the model's own, with or without `model.`, `transformer.`, `bert.` or
 /// `distilbert.` before them. Throws ulp::Error for layers that the model does not have or of other sizes,
-/// for a layer that target_modules means and the adapter lacks, and as add_lora().
+/// for a layer that target_modules means and the adapter lacks, for one that it does not mean, and as add_lora().
 ULP_API std::shared_ptr<LoraModel> load_adapter(const std::shared_ptr<graph::GraphModule>& captured,
                                                 const Adapter& adapter, const LoraOptions& base = {},
                                                 graph::PassReport* report = nullptr);

@@ -35,7 +35,12 @@ at::Tensor merged_matrix(const LoraModel& model, const std::string& weight, cons
     values = model.base().graph->find_attribute(weight)->tensor.detach();
     if (layer->transposed) values = values.t();
   }
-  return layer == nullptr ? values : values + delta_of(model, *layer, values.device());
+  if (layer == nullptr) return values;
+  at::Tensor merged = values + delta_of(model, *layer, values.device());
+  if (!at::isfinite(merged).all().item<bool>())
+    fail("lora.merge_lora", "expected finite merged weights of '", layer->path,
+         "', got NaN or infinite values");
+  return merged;
 }
 
 bool is_turned(const LoraModel& model, const std::string& weight, const LoraLayer* layer) {

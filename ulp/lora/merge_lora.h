@@ -14,7 +14,8 @@ namespace ulp::lora {
 /// The captured model with W + scaling B A in the place of W, in float32: the product, its scaling and the
 /// sum are each rounded once. W is what the adapters were trained beside: with a base of codes their values.
 /// A graph as it was captured, without adapters; tensors that are not changed are the captured model's own.
-/// `report` (may be null) receives which weights have changed.
+/// `report` (may be null) receives which weights have changed. Throws ulp::Error naming the layer for merged
+/// weights that are not finite.
 ULP_API std::shared_ptr<graph::GraphModule> merge_lora(const LoraModel& model,
                                                        graph::PassReport* report = nullptr);
 
