@@ -122,6 +122,27 @@ TEST(EqualizeLayers, OnePairHasTheScaleOfTheDefinition) {
   }
 }
 
+TEST(EqualizeLayers, DeadChannelsKeepTheirBiases) {
+  const at::NoGradGuard no_grad;
+  torch::manual_seed(4);
+  for (const double share : {0x1p-25, 1e-37, 1e-42}) {
+    EqualNet model({});
+    model.first->weight.mul_(1 / model.first->weight.abs().max());
+    model.first->weight[2].mul_(share / model.first->weight[2].abs().max());
+    const Tensor x = torch::randn({4, 3, 8, 8});
+    const auto captured = capture(model, {x});
+    captured->eval();
+    const auto equal = equalize_layers(captured);
+    EXPECT_LT(relative(equal->forward(x), captured->forward(x)), kFloatBound) << share;
+    for (const auto& node : equal->graph().nodes()) {
+      if (node->scope != "first" || !node->is("aten::conv2d")) continue;
+      const Tensor bias = equal->graph().attribute_tensor(node->arg("bias").value);
+      EXPECT_EQ(bias[2].item<float>(), model.first->bias[2].item<float>()) << share;
+      EXPECT_NE(bias[3].item<float>(), model.first->bias[3].item<float>()) << share;
+    }
+  }
+}
+
 TEST(EqualizeLayers, Relu6IsKeptOrReplacedByName) {
   const at::NoGradGuard no_grad;
   torch::manual_seed(5);

@@ -119,6 +119,24 @@ TEST(SmoothQuant, ScalesAreThoseOfTheDefinition) {
   }
 }
 
+TEST(SmoothQuant, ChannelsOfTheSmallestNumbersStayFinite) {
+  const at::NoGradGuard no_grad;
+  for (const double tiny : {1e-19, 1e-30, 1e-38, 1e-42, 1e-45}) {
+    for (const std::string alpha : {"0", "0.5", "1", "auto"}) {
+      torch::manual_seed(8);
+      SmoothBlock model;
+      for (const torch::nn::Linear& layer : {model.query, model.key}) layer->weight.select(1, 4).fill_(tiny);
+      model.norm->weight[9] = tiny;
+      model.norm->bias[9] = 0;
+      const Tensor x = torch::randn({40, 24});
+      const auto captured = capture(model, {x});
+      captured->eval();
+      const auto smooth = smooth_quant(captured, feed_of({x}), smooth_recipe(alpha));
+      EXPECT_LT(distance(smooth->forward(x), captured->forward(x)), 1e-5) << tiny << ' ' << alpha;
+    }
+  }
+}
+
 TEST(SmoothQuant, SaysWhereTheScaleIsAndWhatIsLeftOut) {
   const at::NoGradGuard no_grad;
   torch::manual_seed(6);

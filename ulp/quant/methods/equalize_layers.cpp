@@ -22,13 +22,15 @@ using graph::Value;
 constexpr const char* kEqualizeWhere = "quant.equalize_layers";
 constexpr int kMostRounds = 100;
 constexpr double kSettled = 1e-4;  // of log s
+constexpr double kDead = 0x1p-24;  // a channel's share of its layer's largest weight
 
 /// A layer, its weight in double [groups, rows, columns, taps], and what its rows and columns were multiplied
 /// by.
 struct EqualLayer {
   Node* node = nullptr;
-  at::Tensor weight;         ///< f64
-  at::Tensor rows, columns;  ///< f64 [outputs], [inputs]
+  at::Tensor weight;                   ///< f64
+  at::Tensor rows, columns;            ///< f64 [outputs], [inputs]
+  at::Tensor row_lives, column_lives;  ///< bool: of the weight before
 
   int64_t inputs() const { return weight.size(0) * weight.size(2); }
   at::Tensor row_range() const { return at::amax(weight.abs(), {2, 3}).flatten(); }
@@ -98,6 +100,9 @@ class Equalizer {
     layer.weight = weight.to(at::kDouble).reshape({groups, outputs / groups, inputs, -1});
     layer.rows = at::ones({outputs}, at::kDouble);
     layer.columns = at::ones({inputs * groups}, at::kDouble);
+    const auto lives = [](const at::Tensor& range) { return range > kDead * range.max(); };
+    layer.row_lives = lives(layer.row_range());
+    layer.column_lives = lives(layer.column_range());
     layers_.emplace(&node, std::move(layer));
   }
 
@@ -176,7 +181,9 @@ class Equalizer {
   static at::Tensor equalize(const EqualPair& pair) {
     const at::Tensor r1 = pair.first->row_range();
     const at::Tensor r2 = at::amax(pair.second->column_range().view({-1, pair.copies}), 1);
-    const at::Tensor s = at::where((r1 > 0).logical_and(r2 > 0), (r1 / r2).sqrt(), at::ones_like(r1));
+    const at::Tensor read = pair.second->column_lives.view({-1, pair.copies}).any(1);
+    const at::Tensor s =
+        at::where(pair.first->row_lives.logical_and(read), (r1 / r2).sqrt(), at::ones_like(r1));
     pair.first->multiply_rows(s.reciprocal());
     pair.second->multiply_columns(s.repeat_interleave(pair.copies));
     return s;
@@ -197,7 +204,12 @@ class Equalizer {
     const Value* before = argument.value;
     std::string name = before->producer->target() + ".equal";
     while (graph_.find_attribute(name) != nullptr) name += '_';
-    graph_.set_attribute(name, {Attribute::Kind::parameter, values.to(at::kFloat).contiguous()});
+    const at::Tensor rounded = values.to(at::kFloat).contiguous();
+    if (!at::isfinite(rounded).all().item<bool>())
+      fail(kEqualizeWhere,
+           "expected scaled weights and biases in the range of float32, got infinite ones of '",
+           before->producer->target(), "'");
+    graph_.set_attribute(name, {Attribute::Kind::parameter, rounded});
     Value* after = graph_.attribute(name);
     after->meta = before->meta;
     argument = after;

@@ -29,6 +29,7 @@ constexpr const char* kSmoothWhere = "quant.smooth_quant";
 constexpr int64_t kSearchRows = 2048;  // that a search looks at
 constexpr int64_t kBatchRows = 256;    // of one batch
 constexpr int kAlphaSteps = 10;
+constexpr double kLargestScale = 0x1p64;  // its square and those of weights are numbers of float32
 
 /// Layers that read one value, and what the data say of that.
 struct SmoothGroup {
@@ -48,11 +49,12 @@ struct SmoothScales {
   double alpha = 0, error = 0;
 };
 
-/// max|X|^alpha / max|W|^(1 - alpha), 1 where one is 0.
+/// max|X|^alpha / max|W|^(1 - alpha), 1 where one is 0 and where s or 1 / s would leave the range of float32.
 at::Tensor smooth_scale(const at::Tensor& inputs, const at::Tensor& weights, double alpha) {
   const at::Tensor x = inputs.to(at::kDouble), w = weights.to(at::kDouble);
   const at::Tensor scale = x.pow(alpha) / w.pow(1 - alpha);
-  return at::where((x > 0).logical_and(w > 0), scale, at::ones_like(scale)).to(at::kFloat);
+  const at::Tensor fits = (scale >= 1 / kLargestScale).logical_and(scale <= kLargestScale);
+  return at::where((x > 0).logical_and(w > 0).logical_and(fits), scale, at::ones_like(scale)).to(at::kFloat);
 }
 
 class Smoother {
