@@ -153,6 +153,14 @@ TEST(AddLora, AllLinearLeavesTheLastLayerOut) {
   for (const LoraLayer& layer : model->layers()) EXPECT_NE(layer.path, "head");
 }
 
+TEST(AddLora, AllLinearOfOneLayerIsRefused) {
+  torch::nn::Sequential net(torch::nn::ReLU(), torch::nn::Linear(8, 4));
+  const auto captured = capture(*net, {torch::randn({3, 8})});
+  EXPECT_ERROR(add_lora(captured, {.rank = 2, .target_modules = {"all-linear"}}),
+               "target_modules may name the last one, '1'");
+  EXPECT_EQ(add_lora(captured, {.rank = 2, .target_modules = {"1"}})->layers().size(), 1U);
+}
+
 TEST(AddLora, KeepsCodesInTheMemoryOfCodes) {
   torch::manual_seed(1);
   SmallNet net(128);

@@ -110,6 +110,12 @@ class Adding {
     for (const LinearLayer& layer : layers_) {
       if (targeted(layer)) targets.push_back(&layer);
     }
+    if (targets.empty())
+      fail(ErrorCode::bad_option, kAddLoraWhere,
+           "expected all-linear to mean linear layers beside the last one, whose weights nothing else reads, "
+           "got none; "
+           "target_modules may name the last one, '",
+           layers_.back().path, "'");
     for (const LinearLayer* layer : targets) made.push_back(add_adapter(*layer));
     if (options_.base != LoraBase::fp32) {
       for (const LinearLayer& layer : layers_) keep_small(layer);
