@@ -40,7 +40,8 @@ ULP_API Adapter read_adapter(const std::filesystem::path& folder);
 /// options for exactly its layers, their base as `base` says (its base, group, double_quant and
 /// skip_modules). Paths are the model's own, with or without `model.`, `transformer.`, `bert.` or
 /// `distilbert.` before them. Throws ulp::Error for layers that the model does not have or of other sizes,
-/// for a layer that target_modules means and the adapter lacks, for one that it does not mean, and as add_lora().
+/// for a layer that target_modules means and the adapter lacks, for one that it does not mean, and as
+/// add_lora().
 ULP_API std::shared_ptr<LoraModel> load_adapter(const std::shared_ptr<graph::GraphModule>& captured,
                                                 const Adapter& adapter, const LoraOptions& base = {},
                                                 graph::PassReport* report = nullptr);

@@ -46,8 +46,8 @@ class ULP_API Sampler {
   /// -infinity is never drawn. Where one is NaN or +infinity, or none is finite, the first of the largest ones that are
   /// numbers is next. Throws ulp::Error (bad_shape) for no logits, and (bad_option) for a token of the text that they do not have.
   int64_t next(std::span<const float> logits, std::span<const int64_t> text = {});
-  /// The probabilities that next() draws from, one a token, of the sum 1; one token alone at temperature 0. For logits that
-  /// next() draws from.
+  /// The probabilities that next() draws from, one a token, of the sum 1; one token alone at temperature 0.
+  /// For logits that next() draws from.
   std::vector<double> probabilities(std::span<const float> logits, std::span<const int64_t> text = {}) const;
 
  private:
