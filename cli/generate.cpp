@@ -31,7 +31,7 @@ void run(GenerateFlags& flags) {
                        {"prompt_ms", outcome.prompt_seconds * 1e3},
                        {"ms_per_token", outcome.seconds_per_token * 1e3}});
   }
-  std::cout << '\n';
+  std::cout << printable(next) << '\n';  // the prompt, where nothing follows it
   if (outcome.full) std::cerr << "generate: the engine's longest text is full\n";
 }
 

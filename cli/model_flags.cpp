@@ -208,6 +208,7 @@ void check_ending(const std::string& out, const std::vector<std::string>& own) {
     return;
   std::string written;
   for (const std::string& one : own) written += (written.empty() ? "" : " or ") + one;
+  if (own.empty()) written = "a folder";
   throw CLI::ValidationError("--out", "writes " + written + ", got a name that ends in " + ending +
                                           "; `ulp export --to` writes other formats");
 }

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <fstream>
+#include <limits>
 
 #include "error_of.h"
 #include "temporary_folder.h"
@@ -65,6 +66,20 @@ TEST_F(RunFile, RefusesRowsThatMakeNoItems) {
   EXPECT_SAYS(said({0, 4}), "[app.run] expected 'x' of shape [3, 4], got [0, 4] in '");
   EXPECT_SAYS(said({6, 5}), "[app.run] expected 'x' of shape [6, 4], got [6, 5] in '");
   EXPECT_SAYS(said({3}), "[app.run] expected 'x' of shape [3, 4], got [3] in '");
+}
+
+/// A float64 that float32 does not hold is none of the finite numbers that a run asks for.
+TEST_F(RunFile, RefusesNumbersThatBecomeInfinite) {
+  const auto engine = rows_engine(1).string();
+  const auto input = file_of(at::full({2, 4}, 1e300, at::kDouble)).string();
+  EXPECT_SAYS(test::error_of([&] { run_file({.model = engine, .input = input}); }),
+              "expected finite numbers in 'x', got 8 NaN or inf");
+  const auto allowed = run_file({.model = engine, .input = input, .allow_nonfinite = true});
+  EXPECT_EQ(allowed[0].value[0][0].item<float>(), std::numeric_limits<float>::infinity());
+  EXPECT_EQ(run_file({.model = engine, .input = file_of(at::full({2, 4}, 3, at::kDouble)).string()})[0]
+                .value.sum()
+                .item<float>(),
+            24);
 }
 
 /// Arrays of NumPy, as it writes them: .npy holds the input whatever its name, .npz has it by name or alone.

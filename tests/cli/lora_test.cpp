@@ -149,7 +149,7 @@ TEST_F(LoraTool, RefusesByName) {
   expect_error(shop_->ulp("train --data second.txt --model llama --lora 4 --lora-targets q_proj"), 2,
                "need --init");
   expect_error(shop_->ulp(train("llama") + "--lora 4 --lora-targets q_proj --out bad.safetensors"), 2,
-               "--out");
+               "--out: writes a folder, got a name that ends in .safetensors");
   expect_error(shop_->ulp(begin + "--lora 4 --lora-targets query"), 1, "got 'query'");
   expect_error(shop_->ulp(begin + "--lora 129 --lora-targets q_proj"), 1, "smaller side");
   expect_error(shop_->ulp(begin + "--adapter nowhere"), 3, "folder of PEFT");

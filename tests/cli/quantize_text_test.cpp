@@ -86,6 +86,10 @@ TEST(Generate, WritesOnFromAPrompt) {
   EXPECT_GT(json["ms_per_token"], 0);
   const Outcome shown = shop.ulp("generate gpt2.ulp --prompt line --count 12 --temperature 0");
   EXPECT_EQ(shown.out.substr(0, 4), "line");
+  const std::string first = json["text"].get<std::string>().substr(0, 1);
+  const Outcome none =
+      shop.ulp("generate gpt2.ulp --prompt line --count 12 --temperature 0 --stop '" + first + "'");
+  EXPECT_EQ(none.out, "line\n") << "the prompt is shown where nothing follows it";
   const std::string seeded = "generate gpt2.ulp --prompt line --count 12 --top-k 5 --json --seed ";
   EXPECT_EQ(nlohmann::json::parse(shop.ulp(seeded + "1").out)["text"],
             nlohmann::json::parse(shop.ulp(seeded + "1").out)["text"]);
