@@ -116,6 +116,17 @@ void Builder::set(const graph::Value& value, int matrix) {
   matrices_[&value] = matrix;
 }
 
+void Builder::defer(const graph::Node& node, const graph::Value& value, std::function<void()> make) {
+  if (node.no_grad) return make();  // whose results are held
+  deferred_[&value] = std::move(make);
+}
+
+bool Builder::has_shape(const graph::Node& node, const graph::Value& value, int matrix) const {
+  if (!value.meta || value.meta->sizes.empty() || !value.meta->sizes.back().constant()) return false;
+  const auto& sizes = value.meta->sizes;
+  return at(matrix).width == sizes.back().offset && at(matrix).rows == rows_of(node, sizes, sizes.size() - 1);
+}
+
 void Builder::set_reshaped(const graph::Node& node, int matrix) {
   const int made = make(node, *node.output());
   if (alike(matrix, made)) return set(*node.output(), matrix);
@@ -146,7 +157,11 @@ int Builder::matrix(const graph::Node& node, const graph::Argument& argument) {
   const graph::Argument* chosen = &argument;
   while (chosen->kind == graph::Argument::Kind::by_mode) chosen = &chosen->items[training_ ? 1 : 0];
   if (!chosen->is_value()) refuse(node, "expected a tensor as an argument, got a number or a list");
-  const auto found = matrices_.find(chosen->value);
+  auto found = matrices_.find(chosen->value);
+  if (const auto made = deferred_.find(chosen->value); found == matrices_.end() && made != deferred_.end()) {
+    made->second();
+    found = matrices_.find(chosen->value);
+  }
   if (found == matrices_.end())
     refuse(node, "expected '", chosen->value->name, "' to be a tensor of float32, got another one");
   return found->second;
@@ -465,7 +480,8 @@ namespace {
 const std::map<std::string, OpRule>& all_rules() {
   static const std::map<std::string, OpRule> rules = [] {
     std::map<std::string, OpRule> made;
-    for (const auto& table : {layer_rules(), pointwise_rules(), shape_rules(), reduction_rules()}) {
+    for (const auto& table : {layer_rules(), pointwise_rules(), shape_rules(), reduction_rules(),
+                              move_rules(), attention_rules()}) {
       for (const OpRow& row : table) made.emplace(row.op, row.rule);
     }
     return made;

@@ -111,13 +111,35 @@ class Builder {
   int make_like(int matrix);
   int make(RowCount rows, int64_t width);
   int make_alias(int matrix);
+  /// A new matrix: the transpose of a weight.
+  int transposed(int weight);
   const PlanMatrix& at(int matrix) const { return built_.plan.matrices[static_cast<size_t>(matrix)]; }
   bool alike(int a, int b) const { return at(a).rows == at(b).rows && at(a).width == at(b).width; }
   bool needs_gradient(int matrix) const { return matrix >= 0 && needs_[static_cast<size_t>(matrix)]; }
   void set_needs_gradient(int matrix, bool needs) { needs_[static_cast<size_t>(matrix)] = needs; }
   void set(const graph::Value& value, int matrix);
+  /// The value's matrix is made by `make`, which sets it, when something reads it; perhaps nothing does.
+  void defer(const graph::Node& node, const graph::Value& value, std::function<void()> make);
   /// The node's result has the matrix's numbers in the same order, in its own sizes.
   void set_reshaped(const graph::Node& node, int matrix);
+  /// A dimension of a source of these sizes, as a dimension of a move's result.
+  Move::Dim move_dim(const graph::Node& node, const std::vector<graph::SizeExpr>& source, size_t dim) const;
+  /// The result of the node is what the move takes from a matrix: numbers that are not taken have no gradient from it.
+  void set_moved(const graph::Node& node, const graph::Value& value, int source, Move move);
+  void emit_move(Op op, int out, int a, Move move, bool adds);
+  /// The product of sizes; refuses two that follow the batch.
+  RowCount count_of(const graph::Node& node, const std::vector<graph::SizeExpr>& sizes) const {
+    return rows_of(node, sizes, sizes.size());
+  }
+  /// A value [samples, heads, length, size], or [samples, length, heads, size] if `transposed`, whose numbers are in a
+  /// matrix of `heads * size` columns.
+  void set_merged(const graph::Value& value, int matrix, bool transposed);
+  /// That matrix; -1 for other values.
+  int merged(const graph::Node& node, std::string_view argument, bool transposed) const;
+  /// Whether a matrix has the rows and columns of a value.
+  bool has_shape(const graph::Node& node, const graph::Value& value, int matrix) const;
+  void emit_attention(Op op, Attention attention);
+
   /// Whether one argument of the whole graph reads the memory of a matrix, views of it, which share it, left out.
   bool read_once(int matrix) const;
 
@@ -140,6 +162,8 @@ class Builder {
   void add_call(const graph::Node& node);
   void add_loss(const LossFunction& loss);
   int gradient_for_outside(int matrix);
+  int repeated(const graph::Node& node, int x, const std::vector<graph::SizeExpr>& own, int made,
+               const std::vector<graph::SizeExpr>& wanted);
   RowCount rows_of(const graph::Node& node, const std::vector<graph::SizeExpr>& sizes, size_t count) const;
   int shaped(const graph::Node& node, const std::vector<graph::SizeExpr>& sizes, Home home);
 
@@ -150,7 +174,9 @@ class Builder {
   BuiltStep built_;
   std::map<const graph::Value*, int> matrices_;
   std::map<const graph::Value*, int> integers_;
-  std::map<int, size_t> outside_of_;  ///< matrix -> built_.outside
+  std::map<const graph::Value*, std::function<void()>> deferred_;
+  std::map<const graph::Value*, int> merged_[2];  ///< by whether transposed
+  std::map<int, size_t> outside_of_;              ///< matrix -> built_.outside
   std::map<int, int> padded_of_;
   std::vector<bool> needs_;
   std::vector<std::pair<int, std::function<void(int)>>> rules_;
@@ -174,6 +200,8 @@ std::vector<OpRow> layer_rules();
 std::vector<OpRow> pointwise_rules();
 std::vector<OpRow> shape_rules();
 std::vector<OpRow> reduction_rules();
+std::vector<OpRow> move_rules();
+std::vector<OpRow> attention_rules();
 /// The sum or mean of a matrix; gives the matrix of one number.
 int add_total(Builder& builder, int x, bool mean);
 /// The sum or mean of each row; gives a matrix of one column.

@@ -59,8 +59,9 @@ struct CompiledStep::Parts {
   /// Makes the memory for so many samples.
   void grow(int64_t samples) {
     const compiled::ArenaPlan placed = compiled::place_matrices(built.plan, samples);
-    arena = at::zeros({static_cast<int64_t>(placed.floats)}, at::kFloat);
+    arena = at::zeros({static_cast<int64_t>(placed.floats + placed.scratch)}, at::kFloat);
     float* base = arena.data_ptr<float>();
+    run.scratch = base + placed.floats;
     for (size_t m = 0; m < built.plan.matrices.size(); ++m) {
       const compiled::PlanMatrix& matrix =
           built.plan.matrices[static_cast<size_t>(built.plan.root(static_cast<int>(m)))];
@@ -75,6 +76,7 @@ struct CompiledStep::Parts {
     for (size_t m = 0; m < built.plan.matrices.size(); ++m)
       run.views[m].rows = built.plan.matrices[m].rows.at(samples);
     batch = samples;
+    run.batch = samples;
   }
 
   /// What dropout of the next step is drawn from.
@@ -237,6 +239,7 @@ CompiledStep compile(const std::shared_ptr<graph::GraphModule>& module, const Lo
   compiled::StepRun& run = parts->run;
   run.products = &kernels::layer_product_ops(kernels::selected_isa());
   run.rows = &kernels::step_row_ops(kernels::selected_isa());
+  run.attention = &kernels::attention_row_ops(kernels::selected_isa());
   run.integers.resize(parts->built.inputs.size());
   for (const compiled::PlanMatrix& matrix : parts->built.plan.matrices)
     run.views.push_back({nullptr, matrix.rows.at(1), matrix.width, matrix.stride});

@@ -23,33 +23,49 @@ int add_broadcast_bias(Builder& builder, const graph::Node& node, int y) {
   return sum;
 }
 
+/// The argument is the transpose of a parameter or buffer, of two dimensions: gives that; -1 for other ones.
+int transposed_parameter(Builder& builder, const graph::Node& node, std::string_view argument) {
+  const graph::Node& producer = *node.arg(argument).value->producer;
+  if (producer.target() != "aten::t" || producer.no_grad) return -1;
+  const int found = builder.matrix(producer, "self");
+  return builder.at(found).home == Home::outside && builder.sizes(producer, "self").size() == 2 ? found : -1;
+}
+
 void add_linear(Builder& builder, const graph::Node& node) {
   const int x = builder.padded(node, "input");
-  const int weight = builder.outside(node, "weight");
+  // As it is stored: [outputs, inputs], or that transposed.
+  const int stored = transposed_parameter(builder, node, "weight");
+  const bool by_inputs = stored >= 0;
+  const int weight = by_inputs ? stored : builder.outside(node, "weight");
   if (weight < 0 || builder.sizes(node, "weight").size() != 2)
     builder.refuse(node, "expected a weight of two dimensions, got another one");
-  const int64_t outputs = builder.at(weight).rows.at(1), inputs = builder.at(weight).width;
+  const int64_t rows = builder.at(weight).rows.at(1), columns = builder.at(weight).width;
+  const int64_t outputs = by_inputs ? columns : rows, inputs = by_inputs ? rows : columns;
   if (builder.at(x).width != inputs)
     builder.refuse(node, "expected inputs of ", inputs, " numbers, got ", builder.at(x).width);
   const int given = node.arg("bias").is_none() ? -1 : builder.matrix(node, "bias");
   const bool in_product =
       given < 0 || (builder.at(given).home == Home::outside && is_row(builder, given, outputs));
   const int bias = in_product ? given : -1;
-  const int transposed = builder.make({0, 1, inputs}, outputs);
-  builder.emit({.op = Op::transpose, .out = transposed, .a = weight});
   const int y = builder.make(node, *node.output());
-  builder.emit({.op = Op::forward_product, .out = y, .a = x, .b = transposed, .c = bias});
+  const int right = by_inputs ? weight : builder.transposed(weight);
+  builder.emit({.op = Op::forward_product, .out = y, .a = x, .b = right, .c = bias});
   builder.set_needs_gradient(
       y, builder.needs_gradient(x) || builder.needs_gradient(weight) || builder.needs_gradient(bias));
-  builder.on_backward(y, [&builder, x, weight, bias](int gradient) {
+  builder.on_backward(y, [&builder, x, weight, bias, by_inputs](int gradient) {
     builder.contribute(weight, true, [&](int out, bool adds) {
-      builder.emit({.op = Op::weight_product, .out = out, .a = gradient, .b = x, .adds = adds});
+      builder.emit({.op = Op::weight_product,
+                    .out = out,
+                    .a = by_inputs ? x : gradient,
+                    .b = by_inputs ? gradient : x,
+                    .adds = adds});
     });
     builder.contribute(bias, true, [&](int out, bool adds) {
       builder.emit({.op = Op::column_sums, .out = out, .a = gradient, .adds = adds});
     });
     builder.contribute(x, true, [&](int out, bool adds) {
-      builder.emit({.op = Op::input_product, .out = out, .a = gradient, .b = weight, .adds = adds});
+      const int left = by_inputs ? builder.transposed(weight) : weight;
+      builder.emit({.op = Op::input_product, .out = out, .a = gradient, .b = left, .adds = adds});
     });
   });
   builder.set(*node.output(), in_product ? y : add_broadcast_bias(builder, node, y));
@@ -115,6 +131,12 @@ void add_dropout(Builder& builder, const graph::Node& node) {
 }
 
 }  // namespace
+
+int Builder::transposed(int weight) {
+  const int made = make({0, 1, at(weight).width}, at(weight).rows.at(1));
+  emit({.op = Op::transpose, .out = made, .a = weight});
+  return made;
+}
 
 std::vector<OpRow> layer_rules() {
   return {{"aten::linear", add_linear}, {"aten::layer_norm", add_layer_norm}, {"aten::dropout", add_dropout}};

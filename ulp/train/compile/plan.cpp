@@ -12,12 +12,23 @@ int StepPlan::root(int matrix) const {
   return matrix;
 }
 
+std::vector<int> StepPlan::operands(const Instruction& one) const {
+  std::vector<int> all = {one.out, one.a, one.b, one.c, one.d, one.e};
+  if (one.op != Op::attention && one.op != Op::attention_gradient) return all;
+  const Attention& of = attentions[static_cast<size_t>(one.detail)];
+  for (const HeadsMatrix& heads : {of.query, of.key, of.value, of.result, of.query_gradient, of.key_gradient,
+                                   of.value_gradient, of.result_gradient})
+    all.push_back(heads.matrix);
+  all.push_back(of.log_sums);
+  return all;
+}
+
 ArenaPlan place_matrices(const StepPlan& plan, int64_t batch) {
   std::vector<runtime::ArenaBuffer> buffers;
   std::vector<int> buffer_of(plan.matrices.size(), -1);
   for (size_t i = 0; i < plan.instructions.size(); ++i) {
     const Instruction& one = plan.instructions[i];
-    for (const int operand : {one.out, one.a, one.b, one.c, one.d, one.e}) {
+    for (const int operand : plan.operands(one)) {
       if (operand < 0) continue;
       const auto root = static_cast<size_t>(plan.root(operand));
       const PlanMatrix& matrix = plan.matrices[root];
@@ -40,6 +51,8 @@ ArenaPlan place_matrices(const StepPlan& plan, int64_t batch) {
     const int buffer = buffer_of[static_cast<size_t>(plan.root(static_cast<int>(m)))];
     if (buffer >= 0) placed.offsets[m] = layout.offsets[static_cast<size_t>(buffer)] / sizeof(float);
   }
+  for (const Attention& attention : plan.attentions)
+    placed.scratch = std::max(placed.scratch, static_cast<size_t>(attention.scratch()));
   return placed;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "ulp/kernels/training/attention_rows.h"
 #include "ulp/kernels/training/layer_product.h"
 #include "ulp/kernels/training/step_rows.h"
 
@@ -72,9 +73,15 @@ enum class Op : uint8_t {
   softmax_gradient,
   layer_norm,  ///< of a with the weight b and the bias c
   layer_norm_gradient,  ///< out, d (+)= of the weight, e (+)= of the bias, from the gradient a, the input b, the weight c
-  point_loss,     ///< the loss of a for the target b, and its gradient out
-  cross_entropy,  ///< the loss of a for `classes`, and its gradient out
-  take_loss,      ///< the loss is the one number a
+  point_loss,          ///< the loss of a for the target b, and its gradient out
+  cross_entropy,       ///< the loss of a for `classes`, and its gradient out
+  take_loss,           ///< the loss is the one number a
+  move,                ///< out = what of a the move `detail` names
+  move_back,           ///< what of out the move `detail` names (+)= a
+  embedding,           ///< out[r] = row classes[r] of a
+  embedding_gradient,  ///< row classes[r] of out += a[r], but for the class `from`; out = 0 before unless `adds`
+  attention,           ///< the attention `detail`
+  attention_gradient,  ///< its gradient
 };
 
 /// One call of a kernel. Operands are numbers of matrices, -1 for none.
@@ -90,23 +97,68 @@ struct Instruction {
   bool mean = false;
   int64_t from = 0, to = 0, columns = 0;
   int classes = -1;  ///< which integer input; kTargets: the targets of the loss
+  int detail = -1;   ///< which of the plan's moves or attentions
 };
 constexpr int kTargets = -2;
+
+/// A permutation, a part or a repetition of a matrix: where the numbers of the result are in the source.
+struct Move {
+  /// A dimension of the result.
+  struct Dim {
+    RowCount size;
+    RowCount step;        ///< in the source, in rows; 0 where the dimension repeats it
+    int64_t columns = 0;  ///< in the source, in columns
+  };
+  std::vector<Dim>
+      dims;  ///< from the first to the last, which is the width of the result unless it follows the batch
+  RowCount start{0, 1, 0};
+  int64_t start_column = 0;
+  bool repeats() const;
+};
+
+/// Queries, keys, values or results of attention: heads in rows of their own ([..., heads, length, size]) or side by side in
+/// the columns of one ([..., length, heads * size]).
+struct HeadsMatrix {
+  int matrix = -1;
+  bool merged = false;
+  int64_t from = 0;  ///< the first column, where merged
+};
+
+/// Scaled dot-product attention of `batch` times `heads` heads, each key head for as many query heads as divides. The
+/// gradient has the matrices of the gradients, too.
+struct Attention {
+  HeadsMatrix query, key, value, result;
+  HeadsMatrix query_gradient, key_gradient, value_gradient, result_gradient;
+  int log_sums = -1;  ///< log of the sum of exponentials: a number for each query of each head
+  RowCount batch;
+  int64_t heads = 1, key_heads = 1, queries = 0, keys = 0, size = 0, value_size = 0;
+  float scale = 1;
+  bool causal = false;
+  float dropout = 0;
+  int64_t draw = 0;  ///< the number of the dropout
+  /// Floats that one caller of run_attention needs.
+  int64_t scratch() const;
+};
 
 /// The whole step: instructions up to `forward_end` give the result of the graph, the others the loss and the gradients.
 struct StepPlan {
   std::vector<PlanMatrix> matrices;
   std::vector<Instruction> instructions;
+  std::vector<Move> moves;
+  std::vector<Attention> attentions;
   size_t forward_end = 0;
 
   /// The matrix whose memory it is.
   int root(int matrix) const;
+  /// The matrices that an instruction reads or writes; -1 for operands that it does not have.
+  std::vector<int> operands(const Instruction& one) const;
 };
 
 /// The plan for a largest batch: where each matrix lies.
 struct ArenaPlan {
   std::vector<size_t> offsets;  ///< in floats, of matrices in the arena
   size_t floats = 0;
+  size_t scratch = 0;  ///< floats behind them that instructions use while they run
 };
 ArenaPlan place_matrices(const StepPlan& plan, int64_t batch);
 
@@ -118,9 +170,22 @@ struct StepRun {
   const float* weights = nullptr;  ///< of the rows, for cross_entropy; null: 1 each
   formats::RandomKey random;       ///< of dropout in this step; the lower half of its stream is free
   double loss = 0;
+  int64_t batch = 0;
   const kernels::LayerProductOps* products = nullptr;
   const kernels::StepRowOps* rows = nullptr;
+  const kernels::AttentionRowOps* attention = nullptr;
+  float* scratch = nullptr;
 };
+
+/// Moves the rows [begin, end) of the result, the last dimension left out.
+void run_move(const StepPlan& plan, const StepRun& step, const Instruction& one, int64_t begin, int64_t end);
+/// How many rows a move has.
+int64_t move_rows(const Move& move, int64_t batch);
+/// Computes the key heads [begin, end) of all samples, forward or backward. `scratch` holds Attention::scratch() floats.
+void run_attention(const Attention& attention, const StepRun& step, int64_t begin, int64_t end,
+                   float* scratch);
+void run_attention_gradient(const Attention& attention, const StepRun& step, int64_t begin, int64_t end,
+                            float* scratch);
 
 /// Runs the instructions [begin, end).
 void run(const StepPlan& plan, StepRun& step, size_t begin, size_t end);

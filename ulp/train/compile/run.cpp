@@ -160,7 +160,30 @@ void normalise(const Operands& of) {
                            one.adds, of.data(one.d), one.second_adds, of.data(one.e));
 }
 
-void run_one(StepRun& step, const Instruction& one) {
+void embed(const Operands& of) {
+  const MatrixView &a = of.a(), &out = of.out();
+  const int64_t* rows = of.classes();
+  if (of.one.op == Op::embedding) {
+    for (int64_t r = 0; r < out.rows; ++r)
+      std::copy_n(a.data + rows[r] * a.stride, out.width, out.data + r * out.stride);
+    return;
+  }
+  if (!of.one.adds) of.step.rows->fill(0.0F, out.data, out.count());
+  for (int64_t r = 0; r < a.rows; ++r) {
+    if (rows[r] == of.one.from) continue;  // padding
+    float* to = out.data + rows[r] * out.stride;
+    of.step.rows->add_scaled(to, a.data + r * a.stride, 1.0F, to, out.width);
+  }
+}
+
+void attend(const StepPlan& plan, const Operands& of) {
+  const Attention& attention = plan.attentions[static_cast<size_t>(of.one.detail)];
+  const int64_t heads = attention.batch.at(of.step.batch) * attention.key_heads;
+  const auto run = of.one.op == Op::attention ? run_attention : run_attention_gradient;
+  run(attention, of.step, 0, heads, of.step.scratch);
+}
+
+void run_one(const StepPlan& plan, StepRun& step, const Instruction& one) {
   const Operands of{step, one};
   const kernels::StepRowOps& rows = *step.rows;
   switch (one.op) {
@@ -217,6 +240,15 @@ void run_one(StepRun& step, const Instruction& one) {
     case Op::layer_norm:
     case Op::layer_norm_gradient:
       return normalise(of);
+    case Op::move:
+    case Op::move_back:
+      return run_move(plan, step, one, 0, move_rows(plan.moves[static_cast<size_t>(one.detail)], step.batch));
+    case Op::embedding:
+    case Op::embedding_gradient:
+      return embed(of);
+    case Op::attention:
+    case Op::attention_gradient:
+      return attend(plan, of);
     case Op::point_loss:
     case Op::cross_entropy:
     case Op::take_loss:
@@ -227,7 +259,7 @@ void run_one(StepRun& step, const Instruction& one) {
 }  // namespace
 
 void run(const StepPlan& plan, StepRun& step, size_t begin, size_t end) {
-  for (size_t i = begin; i < end; ++i) run_one(step, plan.instructions[i]);
+  for (size_t i = begin; i < end; ++i) run_one(plan, step, plan.instructions[i]);
 }
 
 }  // namespace ulp::train::compiled
