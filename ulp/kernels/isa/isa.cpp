@@ -123,4 +123,8 @@ bool is_amd_family_1a() {
   return cpu_features().amd_family_1a;
 }
 
+bool has_fast_bf16_pairs(Isa isa) {
+  return admits(isa, Isa::avx512_vnni) && cpu_features().avx512_bf16 && !cpu_features().intel;
+}
+
 }  // namespace ulp::kernels

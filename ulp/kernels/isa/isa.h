@@ -46,6 +46,10 @@ ULP_API Isa selected_isa();
 /// True on AMD's family 1Ah (Zen 5) with AVX-512, whatever ULP_ISA says: its units are 512 bits wide.
 ULP_API bool is_amd_family_1a();
 
+/// Whether kernels of that instruction set take vdpbf16ps, which is a part of avx512_vnni here: the processor has it, and
+/// computes so at twice the rate of floats or more.
+ULP_API bool has_fast_bf16_pairs(Isa isa);
+
 /// The name of the processor, and its family, model and stepping as CPUID has them:
 /// "Intel(R) Xeon(R) Gold 6430 (806f8)". Printable ASCII. The first part is empty on one without a name. Arm processors
 /// have none: "Arm (413fd0c1)", with the register MIDR_EL1, or "Arm" alone where the system keeps it to itself.

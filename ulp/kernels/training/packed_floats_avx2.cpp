@@ -1,0 +1,10 @@
+#include "ulp/kernels/training/packed_words.h"
+#include "ulp/kernels/training/product_lanes_avx2.h"
+
+#define ULP_PACKED_PRODUCT_OPS kPackedFloatsAvx2
+namespace ulp::kernels {
+namespace {
+using PackedWords = FloatWords;
+}
+}  // namespace ulp::kernels
+#include "ulp/kernels/training/packed_product_body.h"
