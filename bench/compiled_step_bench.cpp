@@ -1,5 +1,6 @@
-// One training step of small networks on one thread in fp32: compiled, beside the captured graph with the fused optimizer
-// (what ulp has without compiling) and LibTorch's own modules with torch::optim.
+// One training step of small networks in fp32, on one thread, or as many as OMP_NUM_THREADS says: compiled,
+// beside the captured graph with the fused optimizer (what ulp has without compiling) and LibTorch's own
+// modules with torch::optim.
 //
 // Run with --benchmark_enable_random_interleaving=true --benchmark_repetitions=N, so that the rows take turns. With `--losses`
 // it trains by 1,000 batches of a teacher's instead, compiled and in LibTorch, and prints how far the losses part.
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -74,8 +76,9 @@ std::function<float()> compiled_step(const Network& network) {
   const auto graph = ulp::capture(model, {data.inputs});
   graph->train();
   const auto optimizer = std::make_shared<ulp::amp::FusedOptimizer>(graph->parameters(), rule_of(network));
-  const auto step = std::make_shared<ulp::train::CompiledStep>(ulp::train::compile(
-      graph, network.classes ? LossFunction::cross_entropy() : LossFunction::mse(), *optimizer));
+  const auto step = std::make_shared<ulp::train::CompiledStep>(
+      ulp::train::compile(graph, network.classes ? LossFunction::cross_entropy() : LossFunction::mse(),
+                          *optimizer, {.threads = at::get_num_threads()}));
   return [data, step, optimizer, batch = network.batch, classes = network.classes] {
     const float* inputs = data.inputs.const_data_ptr<float>();
     return classes ? step->step(inputs, data.targets.const_data_ptr<int64_t>(), batch)
@@ -166,7 +169,7 @@ void compare_losses() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  torch::set_num_threads(1);
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) torch::set_num_threads(1);
   if (argc > 1 && std::string(argv[1]) == "--losses") {
     compare_losses();
     return 0;

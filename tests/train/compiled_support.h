@@ -11,9 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "ulp/base/error.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/train/compile/compiled_step.h"
+#include "ulp/train/compile/partition.h"
 
 namespace ulp::test {
 
@@ -83,9 +85,48 @@ inline at::Tensor widened(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_floating_point() ? tensor.detach().to(torch::kDouble) : tensor;
 }
 
-/// The loss and the gradients of a compiled step beside those of LibTorch in float64. Each gradient is a chain of products and
-/// sums: as many rounding errors of at most 2^-24 as numbers are summed on the way, times the largest gradient of its tensor;
-/// curves count for 16.
+/// Instructions are cut into as many pieces as they can be while it lives.
+class FinePieces {
+ public:
+  FinePieces() { train::compiled::set_least_piece(0); }
+  ~FinePieces() { train::compiled::set_least_piece(-1); }
+  FinePieces(const FinePieces&) = delete;
+  FinePieces& operator=(const FinePieces&) = delete;
+};
+
+/// All bits that some steps on so many threads give: losses, gradients, parameters, the network's result. The
+/// parameters are left as they were.
+inline Tensors bits_of_steps(const std::shared_ptr<graph::GraphModule>& graph, const LossFunction& loss,
+                             const Tensors& inputs, const at::Tensor& targets, train::CompileOptions options,
+                             int threads) {
+  const torch::NoGradGuard no_grad;
+  Tensors before, made;
+  for (const at::Tensor& parameter : graph->parameters()) before.push_back(parameter.clone());
+  amp::FusedOptimizer optimizer(graph->parameters(), amp::AdamRule{.lr = 1e-3});
+  options.threads = threads;
+  CompiledStep step = train::compile(graph, loss, optimizer, options);
+  for (int i = 0; i < 2; ++i) made.push_back(torch::full({}, step.step(inputs, targets)));
+  for (size_t i = 0; i < before.size(); ++i) {
+    at::Tensor parameter = graph->parameters()[i];
+    made.push_back(parameter.clone());
+    try {
+      made.push_back(step.gradient(parameter).clone());
+    } catch (const Error&) {  // a parameter without one
+    }
+    parameter.copy_(before[i]);
+  }
+  return made;
+}
+
+inline void expect_same_bits(const Tensors& a, const Tensors& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i)
+    EXPECT_TRUE(torch::equal(a[i].view(torch::kInt), b[i].view(torch::kInt))) << "tensor " << i;
+}
+
+/// The loss and the gradients of a compiled step beside those of LibTorch in float64, and on one thread
+/// beside several. Each gradient is a chain of products and sums: as many rounding errors of at most 2^-24 as
+/// numbers are summed on the way, times the largest gradient of its tensor; curves count for 16.
 inline void expect_gradients(const std::string& name, const Function& function, const Tensors& parameters,
                              const Tensors& inputs, const LossFunction& loss,
                              const at::Tensor& targets = {}) {
@@ -93,6 +134,11 @@ inline void expect_gradients(const std::string& name, const Function& function, 
   FunctionNet net(parameters);
   const auto graph = capture_function(net, function, inputs);
   const Tensors all = graph->parameters();
+  {
+    const FinePieces fine;
+    expect_same_bits(bits_of_steps(graph, loss, inputs, targets, {}, 1),
+                     bits_of_steps(graph, loss, inputs, targets, {}, 3));
+  }
   amp::FusedOptimizer optimizer(all, amp::SgdRule{.lr = 0});
   CompiledStep step = train::compile(graph, loss, optimizer);
   const float made = step.step(inputs, targets);

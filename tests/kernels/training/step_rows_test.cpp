@@ -247,10 +247,10 @@ TEST_P(StepRowsTest, LayerNormAndItsGradients) {
                        plain_db(n);
     ops.layer_norm(x.view(), weight.data(), bias.data(), epsilon, y.data());
     ops.layer_norm_gradient(g.view(), x.view(), weight.data(), epsilon, dx.data(), false, dw.data(), false,
-                            db.data());
+                            db.data(), nullptr);
     plain.layer_norm(x.view(), weight.data(), bias.data(), epsilon, plain_y.data());
     plain.layer_norm_gradient(g.view(), x.view(), weight.data(), epsilon, plain_dx.data(), false,
-                              plain_dw.data(), false, plain_db.data());
+                              plain_dw.data(), false, plain_db.data(), nullptr);
     EXPECT_TRUE(same_bits(y, plain_y) && same_bits(dx, plain_dx) && same_bits(dw, plain_dw) &&
                 same_bits(db, plain_db));
     std::vector<double> exact_dw(n), exact_db(n);
@@ -282,10 +282,18 @@ TEST_P(StepRowsTest, LayerNormAndItsGradients) {
       EXPECT_NEAR(double{dw[j]}, exact_dw[j], 0x1p-18 * (1 + std::fabs(exact_dw[j])) * (width == 2 ? 64 : 1));
       EXPECT_NEAR(double{db[j]}, exact_db[j], 0x1p-20 * (1 + std::fabs(exact_db[j])));
     }
+    // In two passes, as several threads do it.
+    std::vector<float> moments(12), apart_dx = empty, apart_dw(n), apart_db(n);
+    ops.layer_norm_gradient(g.view(), x.view(), weight.data(), epsilon, apart_dx.data(), false, nullptr,
+                            false, nullptr, moments.data());
+    ops.layer_norm_sums(g.view(), x.view(), moments.data(), false, apart_dw.data(), false, apart_db.data());
+    EXPECT_TRUE(same_bits(apart_dx, dx) && same_bits(apart_dw, dw) && same_bits(apart_db, db));
     // Sums that are added to.
     std::vector<float> twice = dw, bias_twice = db;
     ops.layer_norm_gradient(g.view(), x.view(), weight.data(), epsilon, nullptr, true, twice.data(), true,
-                            bias_twice.data());
+                            bias_twice.data(), nullptr);
+    ops.layer_norm_sums(g.view(), x.view(), moments.data(), true, apart_dw.data(), true, apart_db.data());
+    EXPECT_TRUE(same_bits(apart_dw, twice) && same_bits(apart_db, bias_twice));
     for (size_t j = 0; j < n; ++j)
       EXPECT_NEAR(double{twice[j]}, 2 * double{dw[j]}, 0x1p-20 * (1 + std::fabs(double{dw[j]})) * 4);
   }
@@ -296,13 +304,22 @@ TEST_P(StepRowsTest, DropoutDrawsByElement) {
   const std::vector<float> x = test::random_floats(1000, 10, 1, 2);
   std::vector<float> y(x.size());
   const uint32_t threshold = 0x40000000;  // a quarter
-  step_row_ops(GetParam()).dropout(key, threshold, 1.5F, x.data(), y.data(), static_cast<int64_t>(x.size()));
+  step_row_ops(GetParam())
+      .dropout(key, 0, threshold, 1.5F, x.data(), y.data(), static_cast<int64_t>(x.size()));
   int dropped = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     const bool stays = formats::random_bits(key, i) >= threshold;
     EXPECT_EQ(y[i], stays ? x[i] * 1.5F : 0.0F) << i;
     dropped += stays ? 0 : 1;
   }
+  std::vector<float> parts(x.size());
+  for (size_t begin = 0; begin < x.size(); begin += 4 * formats::kRandomGroup) {
+    const size_t n = std::min<size_t>(x.size() - begin, 4 * formats::kRandomGroup);
+    step_row_ops(GetParam())
+        .dropout(key, static_cast<int64_t>(begin), threshold, 1.5F, x.data() + begin, parts.data() + begin,
+                 static_cast<int64_t>(n));
+  }
+  EXPECT_TRUE(same_bits(parts, y));
   EXPECT_NEAR(dropped, 250, 5 * std::sqrt(1000 * 0.25 * 0.75));
 }
 

@@ -9,6 +9,7 @@
 #include "counted_allocations.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/runtime/engine/piece_hook.h"
 #include "ulp/train/compile/compiled_step.h"
 
 namespace ulp::train {
@@ -72,6 +73,27 @@ TEST(CompiledStepAlloc, NothingAfterTheFirstStep) {
     const std::vector<at::Tensor> inputs = {x};
     expect_quiet([&] { step.step(inputs, y); });
   }
+}
+
+TEST(CompiledStepAlloc, NothingOnSeveralThreads) {
+  torch::manual_seed(3);
+  nn::Sequential model(nn::Linear(100, 300), nn::LayerNorm(nn::LayerNormOptions({300})), nn::GELU(),
+                       nn::Linear(300, 260), nn::ReLU(), nn::Linear(260, 4));
+  const auto graph = capture(model, {torch::randn({16, 100})});
+  graph->train();
+  amp::FusedOptimizer optimizer(graph->parameters(), amp::AdamRule{});
+  CompiledStep step =
+      compile(graph, LossFunction::cross_entropy(), optimizer, {.max_norm = 1.0, .threads = 3});
+  const at::Tensor x = torch::randn({400, 100}), y = torch::randint(4, {400}, at::kLong);
+  std::atomic<int> pieces = 0;
+  static std::atomic<int>* counted = &pieces;
+  runtime::set_piece_hook([] { ++*counted; });
+  expect_quiet([&] {
+    for (const int64_t batch : {400, 300})
+      step.step(x.const_data_ptr<float>(), y.const_data_ptr<int64_t>(), batch);
+  });
+  runtime::set_piece_hook(nullptr);
+  EXPECT_GT(pieces, 100) << "instructions are cut";
 }
 
 TEST(CompiledStepAlloc, NothingWithWeightsOfRows) {

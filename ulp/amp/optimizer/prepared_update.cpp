@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <span>
 #include <utility>
 
 #include "ulp/amp/optimizer/fused_plan.h"
@@ -100,6 +99,7 @@ struct PreparedUpdate::Parts {
   std::vector<Entry> entries;
   std::vector<GroupNumbers> groups;
   std::vector<kernels::OptimizerTensor> tensors;
+  std::vector<double> sums = {};  ///< of squares, for their room
 
   static FusedParamState& state_of(Entry& entry, FusedOptimizer& optimizer) {
     return static_cast<FusedParamState&>(
@@ -183,16 +183,19 @@ struct PreparedUpdate::Parts {
   }
 
   /// Of the gradients of elements that are trained.
-  double square_sum() {
+  double square_sum(const Parallel* parallel) {
     bool masked = false;
     for (size_t i = 0; i < entries.size(); ++i) {
       const FusedMask* mask = optimizer.mask_of(entries[i].of.parameter);
       tensors[i].mask = mask == nullptr ? nullptr : mask->bits.const_data_ptr<uint8_t>();
       masked = masked || mask != nullptr;
     }
-    if (masked) return kernels::gradient_square_sum(tensors, kernels::selected_isa(), SerialParallel());
-    return kernels::gradient_square_sum(std::span<const kernels::OptimizerTensor>(tensors),
-                                        kernels::selected_isa());
+    if (masked) {
+      const SerialParallel alone;
+      const Parallel& threads = parallel == nullptr ? static_cast<const Parallel&>(alone) : *parallel;
+      return kernels::gradient_square_sum(tensors, kernels::selected_isa(), threads);
+    }
+    return kernels::gradient_square_sum(tensors, kernels::selected_isa(), parallel, sums);
   }
 };
 
@@ -219,6 +222,7 @@ PreparedUpdate::PreparedUpdate(FusedOptimizer& optimizer, std::vector<PreparedGr
     tensor.size = entry.of.parameter.numel();
     tensor.gradient = entry.of.gradient.const_data_ptr();
   }
+  parts_->sums.resize(static_cast<size_t>(kernels::gradient_chunks(parts_->tensors)));
 }
 
 PreparedUpdate::PreparedUpdate(PreparedUpdate&&) noexcept = default;
@@ -242,13 +246,14 @@ int64_t PreparedUpdate::next_step() const {
   return found == states.end() ? 1 : static_cast<const FusedParamState&>(*found->second).step + 1;
 }
 
-FusedStepResult PreparedUpdate::apply(std::optional<double> max_norm, bool check_finite) {
+FusedStepResult PreparedUpdate::apply(std::optional<double> max_norm, bool check_finite,
+                                      const Parallel* parallel) {
   const at::NoGradGuard no_grad;
   if (max_norm && !(*max_norm > 0)) fail(kPreparedUpdateWhere, "expected max_norm > 0, got ", *max_norm);
   parts_->check();
   FusedStepResult done{.result = StepResult::stepped, .grad_norm = std::numeric_limits<double>::quiet_NaN()};
   if (max_norm || check_finite) {
-    done.grad_norm = std::sqrt(parts_->square_sum());
+    done.grad_norm = std::sqrt(parts_->square_sum(parallel));
     if (!std::isfinite(done.grad_norm)) {
       done.result = StepResult::skipped_nonfinite;
       return done;
@@ -256,8 +261,8 @@ FusedStepResult PreparedUpdate::apply(std::optional<double> max_norm, bool check
     if (max_norm) done.clip_factor = std::min(1.0, *max_norm / (done.grad_norm + 1e-6));
   }
   parts_->begin_step();
-  kernels::update_parameters(std::span<const kernels::OptimizerTensor>(parts_->tensors), 1.0F,
-                             static_cast<float>(done.clip_factor), kernels::selected_isa());
+  kernels::update_parameters(parts_->tensors, 1.0F, static_cast<float>(done.clip_factor),
+                             kernels::selected_isa(), parallel);
   for (Parts::Entry& entry : parts_->entries) {
     entry.fills_momentum = false;
     Parts::state_of(entry, parts_->optimizer).step += 1;

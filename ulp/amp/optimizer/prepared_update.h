@@ -1,5 +1,5 @@
-// The step of a FusedOptimizer for gradients that stay where they are, on the calling thread and without an allocation:
-// for training steps of a few microseconds.
+// The step of a FusedOptimizer for gradients that stay where they are, without an allocation and on the
+// threads that it is given: for training steps of a few microseconds.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,6 +11,7 @@
 
 #include "ulp/amp/optimizer/fused_step.h"
 #include "ulp/base/export.h"
+#include "ulp/base/parallel.h"
 
 namespace ulp::amp {
 
@@ -33,9 +34,12 @@ class ULP_API PreparedUpdate {
   /// that does not fit the parameters or the options, and for parameters that have other sizes than their gradients or share
   /// memory; then nothing has changed. apply() does the same where something has changed.
   void settle();
-  /// One step; the first after a change of state allocates. `max_norm`: as FusedStepOptions has it; then, or with
-  /// check_finite, gradients that are not finite skip the step. Throws Error as settle() does, and for a rule out of range.
-  FusedStepResult apply(std::optional<double> max_norm, bool check_finite);
+  /// One step; the first after a change of state allocates. `max_norm`: as FusedStepOptions has it; then, or
+  /// with check_finite, gradients that are not finite skip the step. Large ones are cut for the threads of
+  /// `parallel`, to the same bits; null: the calling thread alone. Throws Error as settle() does, and for a
+  /// rule out of range.
+  FusedStepResult apply(std::optional<double> max_norm, bool check_finite,
+                        const Parallel* parallel = nullptr);
   /// The number of the next step, from 1, of the first parameter; 1 without parameters.
   int64_t next_step() const;
 

@@ -27,6 +27,39 @@ std::vector<Chunk> cut(const std::vector<OptimizerTensor>& tensors) {
   return chunks;
 }
 
+int64_t chunks_of(const OptimizerTensor& tensor) {
+  return (tensor.size + kChunk - 1) / kChunk;
+}
+
+/// Calls with(chunk, number) for all chunks in any order, in runs of neighbours on the threads of `parallel`.
+/// Nothing is allocated.
+template <typename With>
+void for_chunks(std::span<const OptimizerTensor> tensors, const Parallel* parallel, const With& with) {
+  constexpr int64_t kRunsOfThread = 8;
+  constexpr int64_t kElementsOfThread = 2 * kChunk;  // fewer are done before another thread is awake
+  int64_t chunks = 0, elements = 0;
+  for (const OptimizerTensor& tensor : tensors) {
+    chunks += chunks_of(tensor);
+    elements += tensor.size;
+  }
+  const auto run = [&](int64_t from, int64_t to) {
+    int64_t number = 0;  // of the tensor's first chunk
+    for (const OptimizerTensor& tensor : tensors) {
+      const int64_t own = chunks_of(tensor);
+      for (int64_t i = std::max<int64_t>(0, from - number); i < std::min(own, to - number); ++i) {
+        const int64_t begin = i * kChunk;
+        with(Chunk{&tensor, begin, std::min(kChunk, tensor.size - begin)}, number + i);
+      }
+      number += own;
+      if (number >= to) return;
+    }
+  };
+  if (parallel == nullptr || parallel->workers() == 1 || elements < 2 * kElementsOfThread)
+    return run(0, chunks);
+  const int64_t runs = std::min(chunks, kRunsOfThread * parallel->workers());
+  parallel->run(runs, [&](int64_t i, int) { run(chunks * i / runs, chunks * (i + 1) / runs); });
+}
+
 constexpr Variant<const OptimizerOps*> kTables[] = {{Isa::avx512, ULP_ON_X86(&kOptimizerOpsAvx512)},
                                                     {Isa::avx2, ULP_ON_X86(&kOptimizerOpsAvx2)},
                                                     {Isa::portable, &kOptimizerOpsPortable}};
@@ -158,23 +191,29 @@ void update_parameters(const std::vector<OptimizerTensor>& tensors, float invers
   });
 }
 
-double gradient_square_sum(std::span<const OptimizerTensor> tensors, Isa isa) {
+double gradient_square_sum(std::span<const OptimizerTensor> tensors, Isa isa, const Parallel* parallel,
+                           std::span<double> sums) {
   const OptimizerOps& ops = optimizer_ops(isa);
+  for_chunks(tensors, parallel, [&](const Chunk& chunk, int64_t i) {
+    const auto* gradient = static_cast<const float*>(chunk.tensor->gradient);
+    sums[static_cast<size_t>(i)] = ops.square_sum.f32(gradient + chunk.begin, chunk.size);
+  });
   double sum = 0;
-  for (const OptimizerTensor& tensor : tensors) {
-    const auto* gradient = static_cast<const float*>(tensor.gradient);
-    for (int64_t begin = 0; begin < tensor.size; begin += kChunk)
-      sum += ops.square_sum.f32(gradient + begin, std::min(kChunk, tensor.size - begin));
-  }
+  for (int64_t i = 0; i < gradient_chunks(tensors); ++i) sum += sums[static_cast<size_t>(i)];
   return sum;
 }
 
-void update_parameters(std::span<const OptimizerTensor> tensors, float inverse_scale, float clip, Isa isa) {
+void update_parameters(std::span<const OptimizerTensor> tensors, float inverse_scale, float clip, Isa isa,
+                       const Parallel* parallel) {
   const OptimizerOps& ops = optimizer_ops(isa);
-  for (const OptimizerTensor& tensor : tensors) {
-    for (int64_t begin = 0; begin < tensor.size; begin += kChunk)
-      update_chunk(ops, {&tensor, begin, std::min(kChunk, tensor.size - begin)}, inverse_scale, clip);
-  }
+  for_chunks(tensors, parallel,
+             [&](const Chunk& chunk, int64_t) { update_chunk(ops, chunk, inverse_scale, clip); });
+}
+
+int64_t gradient_chunks(std::span<const OptimizerTensor> tensors) {
+  int64_t chunks = 0;
+  for (const OptimizerTensor& tensor : tensors) chunks += chunks_of(tensor);
+  return chunks;
 }
 
 void load_moments(MomentStore store, MomentKind kind, const uint8_t* codes, const float* absmax, int64_t n,

@@ -53,11 +53,15 @@ ULP_API double gradient_square_sum(const std::vector<OptimizerTensor>& tensors, 
 ULP_API void update_parameters(const std::vector<OptimizerTensor>& tensors, float inverse_scale, float clip,
                                Isa isa, const Parallel& parallel);
 
-/// Both passes on the calling thread and without an allocation, for steps of a few microseconds: the same bits.
-/// Gradients are f32, which is not checked, and have no masks in gradient_square_sum().
-ULP_API double gradient_square_sum(std::span<const OptimizerTensor> tensors, Isa isa);
+/// Both passes without an allocation, for steps of a few microseconds: the same bits. Gradients are f32,
+/// which is not checked, and have no masks in gradient_square_sum(). `sums` has room for gradient_chunks()
+/// numbers; `parallel` may be null, and is asked where there is work for several threads.
+ULP_API double gradient_square_sum(std::span<const OptimizerTensor> tensors, Isa isa,
+                                   const Parallel* parallel, std::span<double> sums);
 ULP_API void update_parameters(std::span<const OptimizerTensor> tensors, float inverse_scale, float clip,
-                               Isa isa);
+                               Isa isa, const Parallel* parallel);
+/// The parts of gradients that each have a sum of their own.
+ULP_API int64_t gradient_chunks(std::span<const OptimizerTensor> tensors);
 
 /// Moments of int8 or int4 as fp32 numbers: wide[i] for i < n, in every instruction set and on every number
 /// of threads the same bits. Throws ulp::Error for another store.

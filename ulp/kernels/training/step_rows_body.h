@@ -108,11 +108,11 @@ void step_select_gradient(const float* g, const float* a, const float* b, float 
   }
 }
 
-void step_dropout(formats::RandomKey key, uint32_t threshold, float scale, const float* x, float* y,
-                  int64_t n) {
+void step_dropout(formats::RandomKey key, int64_t begin, uint32_t threshold, float scale, const float* x,
+                  float* y, int64_t n) {
   uint32_t words[formats::kRandomGroup];
   for (int64_t i = 0; i < n; i += formats::kRandomGroup) {
-    ULP_RANDOM_BITS_OF_GROUP(key, static_cast<uint64_t>(i / formats::kRandomGroup), words);
+    ULP_RANDOM_BITS_OF_GROUP(key, static_cast<uint64_t>((begin + i) / formats::kRandomGroup), words);
     const int64_t count = n - i < formats::kRandomGroup ? n - i : formats::kRandomGroup;
     for (int64_t l = 0; l < count; ++l) y[i + l] = words[l] >= threshold ? x[i + l] * scale : 0.0F;
   }
@@ -347,7 +347,7 @@ void step_layer_norm(const StepRows& x, const float* weight, const float* bias, 
 /// With h = g weight: dx = (h - mean(h) - xhat mean(h xhat)) / sqrt(variance + epsilon).
 void step_layer_norm_gradient(const StepRows& g, const StepRows& x, const float* weight, float epsilon,
                               float* dx, bool weight_adds, float* weight_sums, bool bias_adds,
-                              float* bias_sums) {
+                              float* bias_sums, float* moments) {
   const int64_t n = x.width;
   if (weight_sums != nullptr && !weight_adds) step_fill(0.0F, weight_sums, n);
   if (bias_sums != nullptr && !bias_adds) step_fill(0.0F, bias_sums, n);
@@ -356,6 +356,10 @@ void step_layer_norm_gradient(const StepRows& g, const StepRows& x, const float*
     const float* gradient = g.data + r * g.stride;
     const float* row = x.data + r * x.stride;
     const RowMoments m = moments_of_row(row, n, epsilon);
+    if (moments != nullptr) {
+      moments[2 * r] = m.mean;
+      moments[2 * r + 1] = m.factor;
+    }
     if (weight_sums != nullptr) {
       for (int64_t j = 0; j < n; ++j) weight_sums[j] += gradient[j] * ((row[j] - m.mean) * m.factor);
     }
@@ -372,14 +376,35 @@ void step_layer_norm_gradient(const StepRows& g, const StepRows& x, const float*
   }
 }
 
+void step_layer_norm_sums(const StepRows& g, const StepRows& x, const float* moments, bool weight_adds,
+                          float* weight_sums, bool bias_adds, float* bias_sums) {
+  constexpr int64_t kColumns = 32;  // at a time, in registers
+  if (bias_sums != nullptr) step_column_sums(g, bias_adds, bias_sums);
+  for (int64_t begin = 0; weight_sums != nullptr && begin < x.width; begin += kColumns) {
+    const int64_t n = x.width - begin < kColumns ? x.width - begin : kColumns;
+    float part[kColumns] = {};
+    if (weight_adds) {
+      for (int64_t j = 0; j < n; ++j) part[j] = weight_sums[begin + j];
+    }
+    for (int64_t r = 0; r < x.rows; ++r) {
+      const float* gradient = g.data + r * g.stride + begin;
+      const float* row = x.data + r * x.stride + begin;
+      const float mean = moments[2 * r], factor = moments[2 * r + 1];
+      for (int64_t j = 0; j < n; ++j) part[j] += gradient[j] * ((row[j] - mean) * factor);
+    }
+    for (int64_t j = 0; j < n; ++j) weight_sums[begin + j] = part[j];
+  }
+}
+
 }  // namespace
 
 extern const StepRowOps ULP_STEP_ROW_OPS;
 const StepRowOps ULP_STEP_ROW_OPS = {
-    step_value,      step_gradient,         step_add_scaled,      step_multiply,
-    step_quotient,   step_select,           step_select_gradient, step_dropout,
-    step_fill,       step_column_sums,      step_row_sums,        step_total,
-    step_point_loss, step_cross_entropy,    step_log_softmax,     step_log_softmax_gradient,
-    step_softmax,    step_softmax_gradient, step_layer_norm,      step_layer_norm_gradient};
+    step_value,          step_gradient,         step_add_scaled,      step_multiply,
+    step_quotient,       step_select,           step_select_gradient, step_dropout,
+    step_fill,           step_column_sums,      step_row_sums,        step_total,
+    step_point_loss,     step_cross_entropy,    step_log_softmax,     step_log_softmax_gradient,
+    step_softmax,        step_softmax_gradient, step_layer_norm,      step_layer_norm_gradient,
+    step_layer_norm_sums};
 
 }  // namespace ulp::kernels

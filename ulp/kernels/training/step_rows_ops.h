@@ -38,9 +38,10 @@ struct StepRowOps {
   void (*select)(const float* a, const float* b, float sign, float* y, int64_t n);
   /// dx = 0 where sign a > sign b, g / 2 where both are equal, else g.
   void (*select_gradient)(const float* g, const float* a, const float* b, float sign, float* dx, int64_t n);
-  /// y[i] = scale x[i] where formats::random_bits(key, i) is at least `threshold`, else 0.
-  void (*dropout)(formats::RandomKey key, uint32_t threshold, float scale, const float* x, float* y,
-                  int64_t n);
+  /// y[i] = scale x[i] where formats::random_bits(key, begin + i) is at least `threshold`, else 0; `begin` is
+  /// a multiple of formats::kRandomGroup.
+  void (*dropout)(formats::RandomKey key, int64_t begin, uint32_t threshold, float scale, const float* x,
+                  float* y, int64_t n);
   void (*fill)(float value, float* y, int64_t n);
   /// sums[j] [+]= the sum of column j, from the first row to the last.
   void (*column_sums)(const StepRows& x, bool adds, float* sums);
@@ -63,10 +64,16 @@ struct StepRowOps {
   void (*softmax_gradient)(const StepRows& g, const float* y, float* dx);
   /// (x - mean) / sqrt(variance + epsilon) [* weight] [+ bias] in each row; y lies as x does.
   void (*layer_norm)(const StepRows& x, const float* weight, const float* bias, float epsilon, float* y);
-  /// dx, and weight_sums[j] [+]= the sum of g xhat, bias_sums[j] [+]= the sum of g over the rows; each may be null.
+  /// dx, and weight_sums[j] [+]= the sum of g xhat, bias_sums[j] [+]= the sum of g over the rows; each may be
+  /// null. moments[2 r] = the mean of row r, moments[2 r + 1] = 1 / sqrt(variance + epsilon), for
+  /// layer_norm_sums; may be null.
   void (*layer_norm_gradient)(const StepRows& g, const StepRows& x, const float* weight, float epsilon,
                               float* dx, bool weight_adds, float* weight_sums, bool bias_adds,
-                              float* bias_sums);
+                              float* bias_sums, float* moments);
+  /// The two sums of layer_norm_gradient alone, to the same bits, from the moments of all rows: for some of
+  /// the columns.
+  void (*layer_norm_sums)(const StepRows& g, const StepRows& x, const float* moments, bool weight_adds,
+                          float* weight_sums, bool bias_adds, float* bias_sums);
 };
 
 extern const StepRowOps kStepRowOpsPortable, kStepRowOpsAvx2, kStepRowOpsAvx512;

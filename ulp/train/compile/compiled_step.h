@@ -26,16 +26,22 @@ struct CompileOptions {
   /// Dropout draws from counters of this seed, the number of the optimizer's step and the place in the network: the same in a
   /// resumed run, and not LibTorch's numbers. Without one, dropout with p > 0 is refused in train mode.
   std::optional<uint64_t> dropout_seed = std::nullopt;
+  /// How many threads compute, the calling one among them, with those that engines and steps of the process
+  /// have together: idle ones take pieces of instructions of more than some 25 microseconds. 0: as many as
+  /// cores that the process may use. 1: the calling thread alone. At most 1024. The bits are the same for any
+  /// number.
+  int threads = 0;
 };
 
-/// A network, a loss and an optimizer rule as one list of kernel calls over one block of memory, for small networks, whose
-/// steps are mostly bookkeeping otherwise. Computes in fp32 on the calling thread. After the first step of a batch size (or
-/// of a larger one) it allocates nothing and calls no operator of LibTorch.
+/// A network, a loss and an optimizer rule as one list of kernel calls over one block of memory, for small
+/// networks, whose steps are mostly bookkeeping otherwise. Computes in fp32, small instructions on the
+/// calling thread. After the first step of a batch size (or of a larger one) it allocates nothing and calls
+/// no operator of LibTorch.
 ///
-/// Parameters are those of the graph and are updated where they are; moments and numbers of steps are the optimizer's, which
-/// may be saved, loaded and given other learning rates between steps. Results are the same bits in every run and on every
-/// instruction set; beside LibTorch's they differ by rounding, as sums have another order (docs/compiled-training.md). One
-/// call at a time.
+/// Parameters are those of the graph and are updated where they are; moments and numbers of steps are the
+/// optimizer's, which may be saved, loaded and given other learning rates between steps. Results are the same
+/// bits in every run, on every instruction set and any number of threads; beside LibTorch's they differ by
+/// rounding, as sums have another order (docs/compiled-training.md). One call at a time.
 class ULP_API CompiledStep {
  public:
   /// Moved from, only to be assigned or destroyed.
@@ -92,9 +98,11 @@ class ULP_API CompiledStep {
   std::unique_ptr<Parts> parts_;
 };
 
-/// Compiles the training step of a captured network in its present mode. The optimizer must outlive the result; parameters
-/// that it does not have are not trained. Throws Error for what a compiled step does not take, naming the node: operators
-/// (compiled_operators()), types other than float32, free dimensions, dropout without a seed, hooks on parameters. Nothing has changed then.
+/// Compiles the training step of a captured network in its present mode. The optimizer must outlive the
+/// result; parameters that it does not have are not trained. Throws Error for what a compiled step does not
+/// take, naming the node: operators (compiled_operators()), types other than float32, free dimensions,
+/// dropout without a seed, hooks on parameters, and where the system gives no threads. Nothing has changed
+/// then.
 ULP_API CompiledStep compile(const std::shared_ptr<graph::GraphModule>& module, const LossFunction& loss,
                              amp::FusedOptimizer& optimizer, const CompileOptions& options = {});
 

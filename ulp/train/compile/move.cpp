@@ -63,17 +63,8 @@ bool Move::repeats() const {
   });
 }
 
-int64_t move_rows(const Move& move, int64_t batch) {
-  int64_t rows = 1;
-  for (size_t d = 0; d < move.dims.size(); ++d) {
-    const bool width = d + 1 == move.dims.size() && move.dims[d].size.numerator == 0;
-    if (!width) rows *= move.dims[d].size.at(batch);
-  }
-  return rows;
-}
-
-void run_move(const StepPlan& plan, const StepRun& step, const Instruction& one, int64_t begin, int64_t end) {
-  const Move& move = plan.moves[static_cast<size_t>(one.detail)];
+void run_move(const StepRun& step, const Instruction& one, int64_t begin, int64_t end) {
+  const Move& move = step.plan->moves[static_cast<size_t>(one.detail)];
   const MatrixView& a = step.views[static_cast<size_t>(one.a)];
   const MatrixView& out = step.views[static_cast<size_t>(one.out)];
   if (one.op == Op::move) {

@@ -51,8 +51,6 @@ ArenaPlan place_matrices(const StepPlan& plan, int64_t batch) {
     const int buffer = buffer_of[static_cast<size_t>(plan.root(static_cast<int>(m)))];
     if (buffer >= 0) placed.offsets[m] = layout.offsets[static_cast<size_t>(buffer)] / sizeof(float);
   }
-  for (const Attention& attention : plan.attentions)
-    placed.scratch = std::max(placed.scratch, static_cast<size_t>(attention.scratch()));
   return placed;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "ulp/base/parallel.h"
 #include "ulp/kernels/training/attention_rows.h"
 #include "ulp/kernels/training/layer_product.h"
 #include "ulp/kernels/training/step_rows.h"
@@ -158,7 +159,6 @@ struct StepPlan {
 struct ArenaPlan {
   std::vector<size_t> offsets;  ///< in floats, of matrices in the arena
   size_t floats = 0;
-  size_t scratch = 0;  ///< floats behind them that instructions use while they run
 };
 ArenaPlan place_matrices(const StepPlan& plan, int64_t batch);
 
@@ -171,23 +171,28 @@ struct StepRun {
   formats::RandomKey random;       ///< of dropout in this step; the lower half of its stream is free
   double loss = 0;
   int64_t batch = 0;
+  const Parallel* pool =
+      nullptr;  ///< whose threads take pieces of instructions; null: the calling thread alone
+  double multiply_add_nanoseconds = 0.04;  ///< on one thread, in products
+  std::vector<double> block_sums;          ///< of the blocks of rows of one instruction
+  std::vector<float> moments;              ///< of the rows of one instruction
   const kernels::LayerProductOps* products = nullptr;
   const kernels::StepRowOps* rows = nullptr;
   const kernels::AttentionRowOps* attention = nullptr;
-  float* scratch = nullptr;
+  const StepPlan* plan = nullptr;
+  std::vector<float> scratch;  ///< of the threads, one after the other
+  size_t scratch_floats = 0;   ///< of each thread
 };
 
 /// Moves the rows [begin, end) of the result, the last dimension left out.
-void run_move(const StepPlan& plan, const StepRun& step, const Instruction& one, int64_t begin, int64_t end);
-/// How many rows a move has.
-int64_t move_rows(const Move& move, int64_t batch);
+void run_move(const StepRun& step, const Instruction& one, int64_t begin, int64_t end);
 /// Computes the key heads [begin, end) of all samples, forward or backward. `scratch` holds Attention::scratch() floats.
 void run_attention(const Attention& attention, const StepRun& step, int64_t begin, int64_t end,
                    float* scratch);
 void run_attention_gradient(const Attention& attention, const StepRun& step, int64_t begin, int64_t end,
                             float* scratch);
 
-/// Runs the instructions [begin, end).
+/// Runs the instructions [begin, end), one after the other, each in pieces where that is worth it (partition.h).
 void run(const StepPlan& plan, StepRun& step, size_t begin, size_t end);
 
 }  // namespace ulp::train::compiled

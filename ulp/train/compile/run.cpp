@@ -1,6 +1,7 @@
-// Each instruction is one call of a kernel.
+// Each instruction is one call of a kernel, or one for each of its pieces.
 #include <algorithm>
 
+#include "ulp/train/compile/partition.h"
 #include "ulp/train/compile/plan.h"
 
 namespace ulp::train::compiled {
@@ -9,19 +10,37 @@ namespace {
 
 using kernels::LayerProduct;
 
-/// The operands of an instruction.
+/// The operands of an instruction, of which the units [begin, end) are computed (partition.h).
 struct Operands {
   StepRun& step;
   const Instruction& one;
+  int64_t begin, end;
+  int worker = 0;
+  /// Memory of the thread that runs the piece.
+  float* scratch() const { return step.scratch.data() + static_cast<size_t>(worker) * step.scratch_floats; }
   const MatrixView& view(int matrix) const { return step.views[static_cast<size_t>(matrix)]; }
   const MatrixView& out() const { return view(one.out); }
   const MatrixView& a() const { return view(one.a); }
   const MatrixView& b() const { return view(one.b); }
-  const MatrixView& c() const { return view(one.c); }
-  /// Null without the operand.
+  /// All of an operand; null without it.
   float* data(int matrix) const { return matrix < 0 ? nullptr : view(matrix).data; }
+  /// For instructions that are cut by rows: these rows, and where they begin.
+  kernels::StepRows rows(const MatrixView& of) const { return rows_of(of, begin, end); }
+  float* row(int matrix) const {
+    return matrix < 0 ? nullptr : view(matrix).data + begin * view(matrix).stride;
+  }
+  /// For instructions that are cut by numbers: where they begin, and how many there are.
+  float* numbers(int matrix) const { return matrix < 0 ? nullptr : view(matrix).data + begin; }
+  int64_t count() const { return end - begin; }
   const int64_t* classes() const {
     return one.classes == kTargets ? step.targets : step.integers[static_cast<size_t>(one.classes)];
+  }
+  static kernels::StepRows rows_of(const MatrixView& of, int64_t from, int64_t to) {
+    return {of.data + from * of.stride, to - from, of.width, of.stride};
+  }
+  /// Of a block of rows: its first row, and the one behind.
+  static int64_t block_row(const MatrixView& of, int64_t block) {
+    return std::min(block * block_rows(of.width), of.rows);
   }
 };
 
@@ -46,13 +65,23 @@ void multiply_matrices(const Operands& of) {
     product.a_row = 1;
     product.a_inner = a.stride;
   }
+  if (cut_by_columns(out)) {
+    product.columns = of.count();
+    product.b += of.begin;
+    product.y += of.begin;
+    if (product.bias != nullptr) product.bias += of.begin;
+  } else {
+    product.rows = of.count();
+    product.a += of.begin * product.a_row;
+    product.y += of.begin * product.y_row;
+  }
   of.step.products->product(product);
 }
 
 void copy_columns(const Operands& of) {
   const Instruction& one = of.one;
   const MatrixView &a = of.a(), &out = of.out();
-  for (int64_t r = 0; r < a.rows; ++r) {
+  for (int64_t r = of.begin; r < of.end; ++r) {
     const float* from = a.data + r * a.stride + one.from;
     float* to = out.data + r * out.stride + one.to;
     if (one.adds) {
@@ -63,50 +92,45 @@ void copy_columns(const Operands& of) {
   }
 }
 
-/// Row by row in pieces that both have as neighbours.
+/// Rows of out, in pieces that both have as neighbours.
 void copy_in_order(const Operands& of) {
   const MatrixView &a = of.a(), &out = of.out();
-  int64_t row = 0, column = 0;  // of out
-  for (int64_t r = 0; r < a.rows; ++r) {
-    for (int64_t j = 0; j < a.width;) {
+  int64_t from = of.begin * out.width / a.width, j = of.begin * out.width % a.width;  // of a
+  for (int64_t r = of.begin; r < of.end; ++r) {
+    for (int64_t column = 0; column < out.width;) {
       const int64_t n = std::min(a.width - j, out.width - column);
-      std::copy_n(a.data + r * a.stride + j, n, out.data + row * out.stride + column);
-      j += n;
+      std::copy_n(a.data + from * a.stride + j, n, out.data + r * out.stride + column);
       column += n;
-      if (column == out.width) {
-        column = 0;
-        ++row;
+      j += n;
+      if (j == a.width) {
+        j = 0;
+        ++from;
       }
     }
   }
 }
 
-void reduce(const Operands& of) {
-  const Instruction& one = of.one;
-  const MatrixView &a = of.a(), &out = of.out();
-  if (one.op == Op::total) {
-    const auto sum = static_cast<float>(of.step.rows->total(a.as_rows()));
-    out.data[0] = one.mean ? sum / static_cast<float>(a.rows * a.width) : sum;
-    return;
-  }
-  const float value = one.mean ? a.data[0] / static_cast<float>(out.rows * out.width) : a.data[0];
-  of.step.rows->fill(value, out.data, out.count());
+void spread(const Operands& of) {
+  const MatrixView& out = of.out();
+  const float value = of.a().data[0];
+  of.step.rows->fill(of.one.mean ? value / static_cast<float>(out.rows * out.width) : value,
+                     of.numbers(of.one.out), of.count());
 }
 
 void reduce_rows(const Operands& of) {
   const Instruction& one = of.one;
   const MatrixView &a = of.a(), &out = of.out();
   if (one.op == Op::repeat_rows) {
-    for (int64_t r = 0; r < out.rows; ++r) std::copy_n(a.data, out.width, out.data + r * out.stride);
+    for (int64_t r = of.begin; r < of.end; ++r) std::copy_n(a.data, out.width, out.data + r * out.stride);
     return;
   }
   const auto count = static_cast<float>(std::max(a.width, out.width));
   if (one.op == Op::row_sums) {
-    of.step.rows->row_sums(a.as_rows(), out.data, out.stride);
-    for (int64_t r = 0; one.mean && r < out.rows; ++r) out.data[r * out.stride] /= count;
+    of.step.rows->row_sums(of.rows(a), of.row(one.out), out.stride);
+    for (int64_t r = of.begin; one.mean && r < of.end; ++r) out.data[r * out.stride] /= count;
     return;
   }
-  for (int64_t r = 0; r < out.rows; ++r) {
+  for (int64_t r = of.begin; r < of.end; ++r) {
     const float value = a.data[r * a.stride];
     std::fill_n(out.data + r * out.stride, out.width, one.mean ? value / count : value);
   }
@@ -118,148 +142,223 @@ void drop(const Operands& of) {
                                of.step.random.stream | static_cast<uint64_t>(one.columns)};
   const auto threshold =
       static_cast<uint32_t>(std::min(static_cast<double>(one.p[0]) * 0x1p32, 0xffffffffp0));
-  of.step.rows->dropout(key, threshold, one.p[1], of.a().data, of.out().data, of.out().count());
+  of.step.rows->dropout(key, of.begin, threshold, one.p[1], of.numbers(one.a), of.numbers(one.out),
+                        of.count());
 }
 
 void pick_columns(const Operands& of) {
   const MatrixView &a = of.a(), &out = of.out();
   const int64_t* classes = of.classes();
   if (of.one.op == Op::pick) {
-    for (int64_t r = 0; r < out.rows; ++r) out.data[r * out.stride] = a.data[r * a.stride + classes[r]];
+    for (int64_t r = of.begin; r < of.end; ++r) out.data[r * out.stride] = a.data[r * a.stride + classes[r]];
     return;
   }
-  of.step.rows->fill(0.0F, out.data, out.count());
-  for (int64_t r = 0; r < out.rows; ++r) out.data[r * out.stride + classes[r]] = a.data[r * a.stride];
+  of.step.rows->fill(0.0F, of.row(of.one.out), of.count() * out.stride);
+  for (int64_t r = of.begin; r < of.end; ++r) out.data[r * out.stride + classes[r]] = a.data[r * a.stride];
 }
 
-void measure_loss(const Operands& of) {
-  const Instruction& one = of.one;
-  if (one.op == Op::take_loss) {
-    of.step.loss = static_cast<double>(of.a().data[0]);
-    return;
-  }
-  const MatrixView &a = of.a(), &out = of.out();
-  const int64_t numbers = one.op == Op::cross_entropy ? a.rows : a.rows * a.width;
-  const double sum =
-      one.op == Op::cross_entropy
-          ? of.step.rows->cross_entropy(a.as_rows(), of.classes(), of.step.weights,
-                                        one.mean ? 1.0F / static_cast<float>(numbers) : 1.0F, out.data,
-                                        out.stride)
-          : of.step.rows->point_loss(one.loss, one.p[0], one.mean ? 1.0F / static_cast<float>(numbers) : 1.0F,
-                                     a.as_rows(), of.b().as_rows(), out.data, out.stride);
-  of.step.loss = one.mean ? sum / static_cast<double>(numbers) : sum;
+/// What the numbers of a loss are divided by, or of a sum that is a mean.
+double averaged(const Instruction& one, const MatrixView& a) {
+  if (!one.mean) return 1;
+  return static_cast<double>(one.op == Op::cross_entropy ? a.rows : a.rows * a.width);
 }
 
-void normalise(const Operands& of) {
+/// Blocks of rows, each with a sum of its own.
+void sum_blocks(const Operands& of) {
   const Instruction& one = of.one;
-  const kernels::StepRowOps& rows = *of.step.rows;
+  const kernels::StepRowOps& ops = *of.step.rows;
   const MatrixView& a = of.a();
-  if (one.op == Op::layer_norm)
-    return rows.layer_norm(a.as_rows(), of.data(one.b), of.data(one.c), one.p[0], of.out().data);
-  rows.layer_norm_gradient(a.as_rows(), of.b().as_rows(), of.data(one.c), one.p[0], of.data(one.out),
-                           one.adds, of.data(one.d), one.second_adds, of.data(one.e));
+  const float scale = one.mean ? 1.0F / static_cast<float>(averaged(one, a)) : 1.0F;
+  for (int64_t block = of.begin; block < of.end; ++block) {
+    const int64_t from = Operands::block_row(a, block), to = Operands::block_row(a, block + 1);
+    const kernels::StepRows rows = Operands::rows_of(a, from, to);
+    double& sum = of.step.block_sums[static_cast<size_t>(block)];
+    if (one.op == Op::total) {
+      sum = ops.total(rows);
+      continue;
+    }
+    const MatrixView& out = of.out();
+    float* dx = out.data + from * out.stride;
+    if (one.op == Op::point_loss) {
+      sum = ops.point_loss(one.loss, one.p[0], scale, rows, Operands::rows_of(of.b(), from, to), dx,
+                           out.stride);
+    } else {
+      const float* weights = of.step.weights == nullptr ? nullptr : of.step.weights + from;
+      sum = ops.cross_entropy(rows, of.classes() + from, weights, scale, dx, out.stride);
+    }
+  }
 }
 
 void embed(const Operands& of) {
   const MatrixView &a = of.a(), &out = of.out();
   const int64_t* rows = of.classes();
   if (of.one.op == Op::embedding) {
-    for (int64_t r = 0; r < out.rows; ++r)
+    for (int64_t r = of.begin; r < of.end; ++r)
       std::copy_n(a.data + rows[r] * a.stride, out.width, out.data + r * out.stride);
     return;
   }
-  if (!of.one.adds) of.step.rows->fill(0.0F, out.data, out.count());
+  // Columns of all rows: two rows may add to the same one.
+  for (int64_t r = 0; !of.one.adds && r < out.rows; ++r)
+    std::fill(out.data + r * out.stride + of.begin, out.data + r * out.stride + of.end, 0.0F);
   for (int64_t r = 0; r < a.rows; ++r) {
     if (rows[r] == of.one.from) continue;  // padding
-    float* to = out.data + rows[r] * out.stride;
-    of.step.rows->add_scaled(to, a.data + r * a.stride, 1.0F, to, out.width);
+    float* to = out.data + rows[r] * out.stride + of.begin;
+    of.step.rows->add_scaled(to, a.data + r * a.stride + of.begin, 1.0F, to, of.count());
   }
 }
 
-void attend(const StepPlan& plan, const Operands& of) {
-  const Attention& attention = plan.attentions[static_cast<size_t>(of.one.detail)];
-  const int64_t heads = attention.batch.at(of.step.batch) * attention.key_heads;
+void attend(const Operands& of) {
+  const Attention& attention = of.step.plan->attentions[static_cast<size_t>(of.one.detail)];
   const auto run = of.one.op == Op::attention ? run_attention : run_attention_gradient;
-  run(attention, of.step, 0, heads, of.step.scratch);
+  run(attention, of.step, of.begin, of.end, of.scratch());
 }
 
-void run_one(const StepPlan& plan, StepRun& step, const Instruction& one) {
-  const Operands of{step, one};
-  const kernels::StepRowOps& rows = *step.rows;
+/// The sums of all blocks, added in order.
+void finish_sums(StepRun& step, const Instruction& one) {
+  const MatrixView& a = step.views[static_cast<size_t>(one.a)];
+  double sum = 0;
+  for (int64_t block = 0; block < block_count(a); ++block) sum += step.block_sums[static_cast<size_t>(block)];
+  if (one.op != Op::total) {
+    step.loss = sum / averaged(one, a);
+    return;
+  }
+  const auto rounded = static_cast<float>(sum);
+  step.views[static_cast<size_t>(one.out)].data[0] =
+      one.mean ? rounded / static_cast<float>(a.rows * a.width) : rounded;
+}
+
+/// One pass over the rows on one thread; on several another one over the columns of the sums.
+void normalise_gradient(StepRun& step, const Instruction& one) {
+  const kernels::StepRowOps& ops = *step.rows;
+  const Cut cut = cut_of(step, one);
+  const auto view = [&](int matrix) { return step.views[static_cast<size_t>(matrix)]; };
+  const auto data = [&](int matrix) { return matrix < 0 ? nullptr : view(matrix).data; };
+  if (piece_count(step, cut) == 1)
+    return ops.layer_norm_gradient(view(one.a).as_rows(), view(one.b).as_rows(), data(one.c), one.p[0],
+                                   data(one.out), one.adds, data(one.d), one.second_adds, data(one.e),
+                                   nullptr);
+  for_pieces(step, cut, [&](int64_t begin, int64_t end, int) {
+    const Operands of{step, one, begin, end};
+    ops.layer_norm_gradient(of.rows(of.a()), of.rows(of.b()), of.data(one.c), one.p[0], of.row(one.out),
+                            false, nullptr, false, nullptr, step.moments.data() + 2 * begin);
+  });
+  if (one.d < 0 && one.e < 0) return;
+  const Cut columns{
+      .units = view(one.a).width, .grain = 16, .fewest = 32, .nanoseconds = cut.nanoseconds / 4};
+  for_pieces(step, columns, [&](int64_t begin, int64_t end, int) {
+    const auto part = [&](int matrix) {
+      const MatrixView& of = view(matrix);
+      return kernels::StepRows{of.data + begin, of.rows, end - begin, of.stride};
+    };
+    const auto sums = [&](int matrix) { return matrix < 0 ? nullptr : data(matrix) + begin; };
+    ops.layer_norm_sums(part(one.a), part(one.b), step.moments.data(), one.adds, sums(one.d), one.second_adds,
+                        sums(one.e));
+  });
+}
+
+/// A part of the rows of a becomes columns of out.
+void transpose(const Operands& of) {
+  const MatrixView &a = of.a(), &out = of.out();
+  of.step.products->transpose(a.data + of.begin * a.width, of.count(), a.width, out.data + of.begin,
+                              out.stride);
+}
+
+void sum_columns(const Operands& of) {
+  const MatrixView& a = of.a();
+  of.step.rows->column_sums({a.data + of.begin, a.rows, of.count(), a.stride}, of.one.adds,
+                            of.numbers(of.one.out));
+}
+
+/// The units [begin, end) of an instruction that is cut as cut_of says.
+void run_piece(const Operands& of) {
+  const Instruction& one = of.one;
+  const kernels::StepRowOps& ops = *of.step.rows;
+  const auto numbers = [&](int matrix) { return of.numbers(matrix); };
   switch (one.op) {
     case Op::transpose:
-      return step.products->transpose(of.a().data, of.a().rows, of.a().width, of.out().data, of.out().stride);
+      return transpose(of);
     case Op::forward_product:
     case Op::input_product:
     case Op::weight_product:
       return multiply_matrices(of);
     case Op::value:
-      return rows.value(one.function, one.p, of.a().data, of.out().data, of.out().count());
+      return ops.value(one.function, one.p, numbers(one.a), numbers(one.out), of.count());
     case Op::gradient:
-      return rows.gradient(one.function, one.p, of.a().data, of.data(one.b), of.data(one.c), of.out().data,
-                           of.out().count());
+      return ops.gradient(one.function, one.p, numbers(one.a), numbers(one.b), numbers(one.c),
+                          numbers(one.out), of.count());
     case Op::add_scaled:
-      return rows.add_scaled(of.a().data, of.b().data, one.p[0], of.out().data, of.out().count());
+      return ops.add_scaled(numbers(one.a), numbers(one.b), one.p[0], numbers(one.out), of.count());
     case Op::multiply:
-      return rows.multiply(of.a().data, of.b().data, of.out().data, of.out().count());
+      return ops.multiply(numbers(one.a), numbers(one.b), numbers(one.out), of.count());
     case Op::dropout:
       return drop(of);
     case Op::quotient:
-      return rows.quotient(of.a().data, of.b().data, of.out().data, of.out().count());
+      return ops.quotient(numbers(one.a), numbers(one.b), numbers(one.out), of.count());
     case Op::row_sums:
     case Op::repeat_rows:
     case Op::repeat_columns:
       return reduce_rows(of);
     case Op::select:
-      return rows.select(of.a().data, of.b().data, one.p[0], of.out().data, of.out().count());
+      return ops.select(numbers(one.a), numbers(one.b), one.p[0], numbers(one.out), of.count());
     case Op::select_gradient:
-      return rows.select_gradient(of.a().data, of.b().data, of.c().data, one.p[0], of.out().data,
-                                  of.out().count());
+      return ops.select_gradient(numbers(one.a), numbers(one.b), numbers(one.c), one.p[0], numbers(one.out),
+                                 of.count());
     case Op::fill:
-      return rows.fill(one.p[0], of.out().data, of.out().count());
+      return ops.fill(one.p[0], numbers(one.out), of.count());
     case Op::copy:
       return copy_columns(of);
     case Op::reshape:
       return copy_in_order(of);
     case Op::column_sums:
-      return rows.column_sums(of.a().as_rows(), one.adds, of.out().data);
-    case Op::total:
+      return sum_columns(of);
     case Op::spread:
-      return reduce(of);
+      return spread(of);
+    case Op::total:
+    case Op::point_loss:
+    case Op::cross_entropy:
+      return sum_blocks(of);
     case Op::pick:
     case Op::unpick:
       return pick_columns(of);
     case Op::log_softmax:
-      return rows.log_softmax(of.a().as_rows(), of.out().data);
+      return ops.log_softmax(of.rows(of.a()), of.row(one.out));
     case Op::log_softmax_gradient:
-      return rows.log_softmax_gradient(of.a().as_rows(), of.b().data, of.out().data);
+      return ops.log_softmax_gradient(of.rows(of.a()), of.row(one.b), of.row(one.out));
     case Op::softmax:
-      return rows.softmax(of.a().as_rows(), of.out().data);
+      return ops.softmax(of.rows(of.a()), of.row(one.out));
     case Op::softmax_gradient:
-      return rows.softmax_gradient(of.a().as_rows(), of.b().data, of.out().data);
+      return ops.softmax_gradient(of.rows(of.a()), of.row(one.b), of.row(one.out));
     case Op::layer_norm:
-    case Op::layer_norm_gradient:
-      return normalise(of);
+      return ops.layer_norm(of.rows(of.a()), of.data(one.b), of.data(one.c), one.p[0], of.row(one.out));
+    case Op::layer_norm_gradient:  // run_one
+      return;
     case Op::move:
     case Op::move_back:
-      return run_move(plan, step, one, 0, move_rows(plan.moves[static_cast<size_t>(one.detail)], step.batch));
+      return run_move(of.step, one, of.begin, of.end);
     case Op::embedding:
     case Op::embedding_gradient:
       return embed(of);
     case Op::attention:
     case Op::attention_gradient:
-      return attend(plan, of);
-    case Op::point_loss:
-    case Op::cross_entropy:
+      return attend(of);
     case Op::take_loss:
-      return measure_loss(of);
+      of.step.loss = static_cast<double>(of.a().data[0]);
+      return;
   }
+}
+
+void run_one(StepRun& step, const Instruction& one) {
+  if (one.op == Op::layer_norm_gradient) return normalise_gradient(step, one);
+  for_pieces(step, cut_of(step, one), [&](int64_t begin, int64_t end, int worker) {
+    run_piece({step, one, begin, end, worker});
+  });
+  if (one.op == Op::total || one.op == Op::point_loss || one.op == Op::cross_entropy) finish_sums(step, one);
 }
 
 }  // namespace
 
 void run(const StepPlan& plan, StepRun& step, size_t begin, size_t end) {
-  for (size_t i = begin; i < end; ++i) run_one(plan, step, plan.instructions[i]);
+  for (size_t i = begin; i < end; ++i) run_one(step, plan.instructions[i]);
 }
 
 }  // namespace ulp::train::compiled
