@@ -66,9 +66,10 @@ struct BuiltStep {
 class Builder {
  public:
   /// `trained`: which parameters have gradients. `draws`: whether dropout is taken.
-  Builder(const graph::Graph& graph, bool training, bool draws,
+  /// `bf16`: products round their sides to it.
+  Builder(const graph::Graph& graph, bool training, bool draws, bool bf16,
           std::function<bool(const at::Tensor&)> trained)
-      : graph_(graph), training_(training), draws_(draws), trained_(std::move(trained)) {}
+      : graph_(graph), training_(training), draws_(draws), bf16_(bf16), trained_(std::move(trained)) {}
 
   /// The whole step; throws Error naming the node that cannot be compiled.
   BuiltStep build(const LossFunction& loss);
@@ -113,6 +114,15 @@ class Builder {
   int make_alias(int matrix);
   /// A new matrix: the transpose of a weight.
   int transposed(int weight);
+  /// out (+)= a b + bias, or a^T b if `left_transposed`, or a b^T if `right_transposed`: on packed sides where `packs()`.
+  struct Product {
+    int out = -1, a = -1, b = -1, bias = -1;
+    bool left_transposed = false, right_transposed = false, adds = false;
+    Op plain = Op::forward_product;  ///< what it is where nothing is packed
+  };
+  void emit_product(const Product& product, bool packs);
+  /// Whether the products of a layer of so many weights are packed.
+  bool packs_products(int64_t weights) const;
   const PlanMatrix& at(int matrix) const { return built_.plan.matrices[static_cast<size_t>(matrix)]; }
   bool alike(int a, int b) const { return at(a).rows == at(b).rows && at(a).width == at(b).width; }
   bool needs_gradient(int matrix) const { return matrix >= 0 && needs_[static_cast<size_t>(matrix)]; }
@@ -168,7 +178,7 @@ class Builder {
   int shaped(const graph::Node& node, const std::vector<graph::SizeExpr>& sizes, Home home);
 
   const graph::Graph& graph_;
-  bool training_, draws_;
+  bool training_, draws_, bf16_;
   int64_t draw_ = 0;
   std::function<bool(const at::Tensor&)> trained_;
   BuiltStep built_;

@@ -244,7 +244,8 @@ CompiledStep compile(const std::shared_ptr<graph::GraphModule>& module, const Lo
   };
   const std::shared_ptr<graph::Graph> graph = module->graph().clone();
   graph::canonicalize(*graph);  // t and addmm become linear, and so on
-  compiled::Builder builder(*graph, module->is_training(), options.dropout_seed.has_value(), trained);
+  const bool bf16 = options.products == ProductType::bf16;
+  compiled::Builder builder(*graph, module->is_training(), options.dropout_seed.has_value(), bf16, trained);
   auto parts = std::unique_ptr<CompiledStep::Parts>(
       new CompiledStep::Parts{module, optimizer, options, builder.build(loss), loss, {}});
   compiled::StepRun& run = parts->run;
@@ -254,6 +255,7 @@ CompiledStep compile(const std::shared_ptr<graph::GraphModule>& module, const Lo
   run.plan = &parts->built.plan;
   run.multiply_add_nanoseconds = multiply_add_nanoseconds(kernels::selected_isa());
   run.products = &kernels::layer_product_ops(kernels::selected_isa());
+  run.packed = &kernels::packed_product_ops(kernels::selected_isa(), bf16);
   run.rows = &kernels::step_row_ops(kernels::selected_isa());
   run.attention = &kernels::attention_row_ops(kernels::selected_isa());
   run.integers.resize(parts->built.inputs.size());

@@ -17,6 +17,9 @@
 
 namespace ulp::train {
 
+/// What products of matrices round their sides to; their sums, and all else, are fp32.
+enum class ProductType : uint8_t { fp32, bf16 };
+
 /// How a step is compiled.
 struct CompileOptions {
   int64_t max_batch =
@@ -31,6 +34,9 @@ struct CompileOptions {
   /// cores that the process may use. 1: the calling thread alone. At most 1024. The bits are the same for any
   /// number.
   int threads = 0;
+  /// bf16: about twice as fast on processors with such products, and each product is within 2^-8 of the largest of its terms'
+  /// sum; parameters, activations, gradients and the update are fp32, so no loss is scaled.
+  ProductType products = ProductType::fp32;
 };
 
 /// A network, a loss and an optimizer rule as one list of kernel calls over one block of memory, for small

@@ -48,24 +48,31 @@ void add_linear(Builder& builder, const graph::Node& node) {
       given < 0 || (builder.at(given).home == Home::outside && is_row(builder, given, outputs));
   const int bias = in_product ? given : -1;
   const int y = builder.make(node, *node.output());
-  const int right = by_inputs ? weight : builder.transposed(weight);
-  builder.emit({.op = Op::forward_product, .out = y, .a = x, .b = right, .c = bias});
+  const bool packs = builder.packs_products(inputs * outputs);
+  builder.emit_product({.out = y, .a = x, .b = weight, .bias = bias, .right_transposed = !by_inputs}, packs);
   builder.set_needs_gradient(
       y, builder.needs_gradient(x) || builder.needs_gradient(weight) || builder.needs_gradient(bias));
-  builder.on_backward(y, [&builder, x, weight, bias, by_inputs](int gradient) {
+  builder.on_backward(y, [&builder, x, weight, bias, by_inputs, packs](int gradient) {
     builder.contribute(weight, true, [&](int out, bool adds) {
-      builder.emit({.op = Op::weight_product,
-                    .out = out,
-                    .a = by_inputs ? x : gradient,
-                    .b = by_inputs ? gradient : x,
-                    .adds = adds});
+      builder.emit_product({.out = out,
+                            .a = by_inputs ? x : gradient,
+                            .b = by_inputs ? gradient : x,
+                            .left_transposed = true,
+                            .adds = adds,
+                            .plain = Op::weight_product},
+                           packs);
     });
     builder.contribute(bias, true, [&](int out, bool adds) {
       builder.emit({.op = Op::column_sums, .out = out, .a = gradient, .adds = adds});
     });
     builder.contribute(x, true, [&](int out, bool adds) {
-      const int left = by_inputs ? builder.transposed(weight) : weight;
-      builder.emit({.op = Op::input_product, .out = out, .a = gradient, .b = left, .adds = adds});
+      builder.emit_product({.out = out,
+                            .a = gradient,
+                            .b = weight,
+                            .right_transposed = by_inputs,
+                            .adds = adds,
+                            .plain = Op::input_product},
+                           packs);
     });
   });
   builder.set(*node.output(), in_product ? y : add_broadcast_bias(builder, node, y));
@@ -131,6 +138,31 @@ void add_dropout(Builder& builder, const graph::Node& node) {
 }
 
 }  // namespace
+
+bool Builder::packs_products(int64_t weights) const {
+  constexpr int64_t kManyWeights = 65536;  // small ones are read as they lie: a step has few samples for them
+  return bf16_ || weights >= kManyWeights;
+}
+
+void Builder::emit_product(const Product& of, bool packs) {
+  if (!packs) {
+    const int right = of.right_transposed ? transposed(of.b) : of.b;
+    emit({.op = of.plain, .out = of.out, .a = of.a, .b = right, .c = of.bias, .adds = of.adds});
+    return;
+  }
+  constexpr int64_t kPanelColumns = 32;
+  const int64_t columns = at(of.out).width;
+  const RowCount inner = of.right_transposed ? RowCount{0, 1, at(of.b).width} : at(of.b).rows;
+  const int packed = make(inner, (columns + kPanelColumns - 1) / kPanelColumns * kPanelColumns);
+  emit({.op = Op::pack, .out = packed, .a = of.b, .transposed = of.right_transposed});
+  emit({.op = Op::packed_product,
+        .out = of.out,
+        .a = of.a,
+        .b = packed,
+        .c = of.bias,
+        .adds = of.adds,
+        .transposed = of.left_transposed});
+}
 
 int Builder::transposed(int weight) {
   const int made = make({0, 1, at(weight).width}, at(weight).rows.at(1));

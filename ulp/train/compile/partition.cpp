@@ -25,7 +25,7 @@ constexpr int64_t kPanelColumns = 32;  ///< two of the widest vectors
 
 /// Nanoseconds for a number on vectors of 8: rough ones, for what is worth a thread.
 constexpr double kMoved = 0.15, kCurve = 0.8, kExponential = 1.2, kNorm = 0.8, kNormGradient = 2.0,
-                 kDrawn = 0.8;
+                 kDrawn = 0.8, kPacked = 0.4;
 
 double curve_cost(kernels::Differentiable function) {
   using enum kernels::Differentiable;
@@ -98,6 +98,18 @@ Cut move_cut(const StepRun& step, const Instruction& one) {
   return cut;
 }
 
+/// Rows of the result, each with all columns: the left side is packed once for them.
+Cut packed_cut(const StepRun& step, const Instruction& one) {
+  const MatrixView& out = step.views[static_cast<size_t>(one.out)];
+  const MatrixView& a = step.views[static_cast<size_t>(one.a)];
+  const auto inner = static_cast<double>(one.transposed ? a.rows : a.width);
+  return {.units = out.rows,
+          .grain = kTileRows,
+          .fewest = 2 * kTileRows,
+          .nanoseconds = static_cast<double>(out.rows * out.width) * inner * step.multiply_add_nanoseconds /
+                         static_cast<double>(step.packed->word_numbers)};
+}
+
 /// Heads of keys, whose queries see nothing of another one's.
 Cut attention_cut(const StepRun& step, const Instruction& one) {
   const Attention& of = step.plan->attentions[static_cast<size_t>(one.detail)];
@@ -136,6 +148,12 @@ Cut cut_of(const StepRun& step, const Instruction& one) {
     case Op::input_product:
     case Op::weight_product:
       return product_cut(step, view(one.out), view(one.b).rows);
+    case Op::pack: {
+      const auto numbers = static_cast<double>(view(one.a).rows * view(one.a).width);
+      return {.units = pack_panels(step, one), .nanoseconds = numbers * kPacked};
+    }
+    case Op::packed_product:
+      return packed_cut(step, one);
     case Op::value:
     case Op::gradient:
       return by_numbers(view(one.out), curve_cost(one.function));
@@ -232,6 +250,9 @@ void make_scratch(const StepPlan& plan, StepRun& step, int64_t batch) {
   }
   for (const Attention& attention : plan.attentions)
     step.scratch_floats = std::max(step.scratch_floats, static_cast<size_t>(attention.scratch()));
+  const auto packs = [](const Instruction& one) { return one.op == Op::packed_product; };
+  if (std::ranges::any_of(plan.instructions, packs))
+    step.scratch_floats = std::max(step.scratch_floats, static_cast<size_t>(packed_scratch()));
   step.scratch.resize(step.scratch_floats *
                       static_cast<size_t>(step.pool == nullptr ? 1 : step.pool->workers()));
   step.block_sums.resize(static_cast<size_t>(blocks));

@@ -9,6 +9,7 @@
 #include "ulp/base/parallel.h"
 #include "ulp/kernels/training/attention_rows.h"
 #include "ulp/kernels/training/layer_product.h"
+#include "ulp/kernels/training/packed_product.h"
 #include "ulp/kernels/training/step_rows.h"
 
 namespace ulp::train::compiled {
@@ -49,6 +50,8 @@ enum class Op : uint8_t {
   forward_product,  ///< out = finish(a b + c), b being a transposed weight
   input_product,    ///< out (+)= a b
   weight_product,   ///< out (+)= a^T b
+  pack,             ///< out = a, or a^T if `transposed`, as the right side of products
+  packed_product,   ///< out (+)= finish(a b + c), or a^T b if `transposed`, b being packed
   value,            ///< out = function(a)
   gradient,    ///< out = the gradient from a, with the input b and the value c where the function needs them
   add_scaled,  ///< out = a + p0 b
@@ -96,6 +99,7 @@ struct Instruction {
   bool adds = false;         ///< to what `out` (or d) holds
   bool second_adds = false;  ///< to what e holds
   bool mean = false;
+  bool transposed = false;
   int64_t from = 0, to = 0, columns = 0;
   int classes = -1;  ///< which integer input; kTargets: the targets of the loss
   int detail = -1;   ///< which of the plan's moves or attentions
@@ -177,6 +181,7 @@ struct StepRun {
   std::vector<double> block_sums;          ///< of the blocks of rows of one instruction
   std::vector<float> moments;              ///< of the rows of one instruction
   const kernels::LayerProductOps* products = nullptr;
+  const kernels::PackedProductOps* packed = nullptr;
   const kernels::StepRowOps* rows = nullptr;
   const kernels::AttentionRowOps* attention = nullptr;
   const StepPlan* plan = nullptr;
@@ -186,6 +191,14 @@ struct StepRun {
 
 /// Moves the rows [begin, end) of the result, the last dimension left out.
 void run_move(const StepRun& step, const Instruction& one, int64_t begin, int64_t end);
+/// Packs the panels [begin, end) of the right side of products.
+void run_pack(const StepRun& step, const Instruction& one, int64_t begin, int64_t end);
+/// How many there are.
+int64_t pack_panels(const StepRun& step, const Instruction& one);
+/// Computes the rows [begin, end) of a product. `scratch` holds packed_scratch() floats.
+void run_packed_product(const StepRun& step, const Instruction& one, int64_t begin, int64_t end,
+                        float* scratch);
+int64_t packed_scratch();
 /// Computes the key heads [begin, end) of all samples, forward or backward. `scratch` holds Attention::scratch() floats.
 void run_attention(const Attention& attention, const StepRun& step, int64_t begin, int64_t end,
                    float* scratch);

@@ -38,7 +38,8 @@ struct Numbers {
 /// The product before, where an activation may be its end: nobody else reads that.
 Instruction* product_before(Builder& builder, int x) {
   Instruction* before = builder.last_writer(x);
-  const bool free = before != nullptr && before->op == Op::forward_product &&
+  const bool free = before != nullptr &&
+                    (before->op == Op::forward_product || before->op == Op::packed_product) &&
                     before->finish == kernels::ProductFinish::none && builder.read_once(x);
   return free ? before : nullptr;
 }

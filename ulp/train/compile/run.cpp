@@ -281,6 +281,10 @@ void run_piece(const Operands& of) {
     case Op::input_product:
     case Op::weight_product:
       return multiply_matrices(of);
+    case Op::pack:
+      return run_pack(of.step, one, of.begin, of.end);
+    case Op::packed_product:
+      return run_packed_product(of.step, one, of.begin, of.end, of.scratch());
     case Op::value:
       return ops.value(one.function, one.p, numbers(one.a), numbers(one.out), of.count());
     case Op::gradient:
