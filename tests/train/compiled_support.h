@@ -126,10 +126,10 @@ inline void expect_same_bits(const Tensors& a, const Tensors& b) {
 
 /// The loss and the gradients of a compiled step beside those of LibTorch in float64, and on one thread
 /// beside several. Each gradient is a chain of products and sums: as many rounding errors of at most 2^-24 as
-/// numbers are summed on the way, times the largest gradient of its tensor; curves count for 16.
+/// numbers are summed on the way, times the largest gradient of its tensor; curves count for 16. `more_terms`: what else is summed, pixels for example.
 inline void expect_gradients(const std::string& name, const Function& function, const Tensors& parameters,
-                             const Tensors& inputs, const LossFunction& loss,
-                             const at::Tensor& targets = {}) {
+                             const Tensors& inputs, const LossFunction& loss, const at::Tensor& targets = {},
+                             double more_terms = 0) {
   SCOPED_TRACE(name);
   FunctionNet net(parameters);
   const auto graph = capture_function(net, function, inputs);
@@ -144,7 +144,7 @@ inline void expect_gradients(const std::string& name, const Function& function, 
   const float made = step.step(inputs, targets);
 
   Tensors wide, wide_inputs;
-  double terms = 64;
+  double terms = 64 + more_terms;
   for (const at::Tensor& parameter : net.parameters_in_order) {
     wide.push_back(widened(parameter).requires_grad_());
     for (const int64_t size : parameter.sizes()) terms += static_cast<double>(size);

@@ -6,7 +6,7 @@
 namespace ulp::kernels {
 namespace {
 
-/// What ulp/kernels/training/layer_product_avx512.cpp has, number by number.
+/// What ulp/kernels/training/product_lanes_avx512.h has, number by number.
 struct ProductLanes {
   struct F {
     float lane[16];
@@ -53,11 +53,18 @@ struct ProductLanes {
 #define ULP_LAYER_PRODUCT_OPS kLayerProductOpsSixteen
 #include "ulp/kernels/training/layer_product_body.h"
 #undef ULP_LAYER_PRODUCT_OPS
+#define ULP_CONV_PRODUCT_OPS kConvProductOpsSixteen
+#include "ulp/kernels/training/conv_products_body.h"
+#undef ULP_CONV_PRODUCT_OPS
 
 namespace ulp::kernels::test {
 
 const LayerProductOps& sixteen_lane_products() {
   return kLayerProductOpsSixteen;
+}
+
+const ConvProductOps& sixteen_lane_convs() {
+  return kConvProductOpsSixteen;
 }
 
 }  // namespace ulp::kernels::test

@@ -103,7 +103,9 @@ int Builder::make_alias(int matrix) {
   alias.alias_of = matrix;
   built_.plan.matrices.push_back(alias);
   needs_.push_back(needs_gradient(matrix));
-  return static_cast<int>(built_.plan.matrices.size()) - 1;
+  const int made = static_cast<int>(built_.plan.matrices.size()) - 1;
+  if (const ImageSize* image = image_of(matrix); image != nullptr) images_[made] = *image;
+  return made;
 }
 
 int Builder::make(const graph::Node& node, const graph::Value& value) {
@@ -153,7 +155,7 @@ bool Builder::read_once(int matrix) const {
   return reads == 1;
 }
 
-int Builder::matrix(const graph::Node& node, const graph::Argument& argument) {
+int Builder::found_matrix(const graph::Node& node, const graph::Argument& argument) {
   const graph::Argument* chosen = &argument;
   while (chosen->kind == graph::Argument::Kind::by_mode) chosen = &chosen->items[training_ ? 1 : 0];
   if (!chosen->is_value()) refuse(node, "expected a tensor as an argument, got a number or a list");
@@ -165,6 +167,17 @@ int Builder::matrix(const graph::Node& node, const graph::Argument& argument) {
   if (found == matrices_.end())
     refuse(node, "expected '", chosen->value->name, "' to be a tensor of float32, got another one");
   return found->second;
+}
+
+int Builder::matrix(const graph::Node& node, const graph::Argument& argument) {
+  const int found = found_matrix(node, argument);
+  const auto weight = outside_of_.find(found);
+  if (weight != outside_of_.end() && built_.outside[weight->second].channels_last)
+    refuse(node, "expected '", built_.outside[weight->second].name, "' contiguous, got it channels-last");
+  if (image_of(found) == nullptr) return found;
+  const graph::Argument* chosen = &argument;
+  while (chosen->kind == graph::Argument::Kind::by_mode) chosen = &chosen->items[training_ ? 1 : 0];
+  return row_major(node, *chosen->value, found);
 }
 
 int Builder::matrix(const graph::Node& node, std::string_view argument) {
@@ -213,13 +226,17 @@ bool Builder::is_integers(const graph::Node& node, std::string_view argument) co
 std::vector<graph::SizeExpr> Builder::sizes(const graph::Node& node, std::string_view argument) const {
   const graph::Argument& given = node.arg(argument);
   if (!given.is_value()) refuse(node, "expected a tensor for '", argument, "', got a number or a list");
+  return sizes_of(node, *given.value);
+}
+
+std::vector<graph::SizeExpr> Builder::sizes_of(const graph::Node& node, const graph::Value& value) const {
   std::vector<graph::SizeExpr> sizes;
-  if (const at::Tensor held = graph_.attribute_tensor(given.value); held.defined()) {
+  if (const at::Tensor held = graph_.attribute_tensor(&value); held.defined()) {
     for (const int64_t size : held.sizes()) sizes.push_back({.offset = size});
     return sizes;
   }
-  if (!given.value->meta) refuse(node, "expected a graph that knows its sizes, got none");
-  return given.value->meta->sizes;
+  if (!value.meta) refuse(node, "expected a graph that knows its sizes, got none");
+  return value.meta->sizes;
 }
 
 std::optional<double> Builder::constant(const graph::Node& node, std::string_view argument) const {
@@ -355,6 +372,11 @@ void Builder::add_inputs() {
     } else if (value->meta->dtype == at::kFloat) {
       const int given = shaped(node, input.sizes, Home::input);
       input.matrix = given;
+      if (input.sizes.size() == 4) {  // images are copied by whoever reads them, in the order that it wants
+        set(*value, given);
+        ++index;
+        continue;
+      }
       const int made = make_like(given);
       emit({.op = Op::copy, .out = made, .a = given, .columns = at(given).width});
       set(*value, made);
@@ -371,7 +393,9 @@ void Builder::add_attributes() {
     const graph::Attribute* attribute = graph_.find_attribute(node->target());
     const at::Tensor& tensor = attribute->tensor;
     if (tensor.scalar_type() != at::kFloat) continue;  // whoever reads it is refused
-    if (!tensor.device().is_cpu() || !tensor.is_contiguous())
+    const bool channels_last =
+        tensor.dim() == 4 && !tensor.is_contiguous() && tensor.is_contiguous(at::MemoryFormat::ChannelsLast);
+    if (!tensor.device().is_cpu() || !(tensor.is_contiguous() || channels_last))
       refuse(*node, "expected parameters and buffers that are contiguous on the CPU, got one on ",
              tensor.device(), " with strides ", tensor.strides());
     const auto same = std::ranges::find_if(
@@ -393,7 +417,8 @@ void Builder::add_attributes() {
                               .tensor = tensor,
                               .sizes = tensor.sizes().vec(),
                               .of_optimizer = of_optimizer,
-                              .requires_grad = tensor.requires_grad()});
+                              .requires_grad = tensor.requires_grad(),
+                              .channels_last = channels_last});
     set(*node->output(), made);
   }
 }
@@ -472,6 +497,8 @@ BuiltStep Builder::build(const LossFunction& loss) {
     const auto gradient = gradients_.find(rule->first);
     if (gradient != gradients_.end()) rule->second(gradient->second);
   }
+  built_.plan.update_begin = built_.plan.instructions.size();
+  for (const Instruction& one : updates_) emit(one);
   return std::move(built_);
 }
 
@@ -481,7 +508,7 @@ const std::map<std::string, OpRule>& all_rules() {
   static const std::map<std::string, OpRule> rules = [] {
     std::map<std::string, OpRule> made;
     for (const auto& table : {layer_rules(), pointwise_rules(), shape_rules(), reduction_rules(),
-                              move_rules(), attention_rules()}) {
+                              move_rules(), attention_rules(), conv_rules(), norm_rules(), pool_rules()}) {
       for (const OpRow& row : table) made.emplace(row.op, row.rule);
     }
     return made;

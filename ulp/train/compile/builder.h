@@ -2,8 +2,10 @@
 // rule for its gradients; internal to the room.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -29,6 +31,7 @@ struct OutsideTensor {
   bool of_optimizer = false;   ///< a parameter that the optimizer has
   bool requires_grad = false;  ///< when the plan was made
   int gradient = -1;           ///< the matrix of its gradient; -1: it has none
+  bool channels_last = false;  ///< weights of a convolution in that order of their numbers
 };
 
 /// Whether LibTorch would call something with a parameter's gradient, which a plan does not.
@@ -51,6 +54,24 @@ struct StepInput {
   std::vector<graph::SizeExpr> sizes;
 };
 
+/// A buffer that counts batches.
+struct BatchCounter {
+  std::string name;
+  at::Tensor tensor;
+  int64_t step = 1;
+};
+
+/// Rows that statistics of a batch need two of.
+struct LeastRows {
+  std::string name;  ///< of the node
+  RowCount rows;
+};
+
+/// Images that lie channels-last.
+struct ImageSize {
+  int64_t height = 1, width = 1;
+};
+
 /// What the builder makes.
 struct BuiltStep {
   BatchRange batch_range;
@@ -58,6 +79,8 @@ struct BuiltStep {
   std::vector<StepInput> inputs;
   std::vector<OutsideTensor> outside;
   std::vector<IndexBound> bounds;
+  std::vector<BatchCounter> counters;
+  std::vector<LeastRows> least_rows;
   int result = -1;                     ///< the graph's; -1: it is no matrix of floats
   std::vector<graph::SizeExpr> sizes;  ///< of the result
   int targets = -1;                    ///< the matrix of the loss's targets; -1: classes or none
@@ -84,7 +107,7 @@ class Builder {
   template <typename... Parts>
   [[noreturn]] void refuse(const graph::Node& node, const Parts&... why) const;
 
-  /// The matrix of an argument; refuses one that is none.
+  /// The row-major matrix of an argument; refuses one that is none.
   int matrix(const graph::Node& node, std::string_view argument);
   int matrix(const graph::Node& node, const graph::Argument& argument);
   /// The same in rows of the arena: a parameter or buffer is copied.
@@ -92,6 +115,45 @@ class Builder {
   int padded(int matrix);
   /// The same with the sizes of `to`, which may be more: rows, columns or all numbers are repeated.
   int broadcast(const graph::Node& node, std::string_view argument, const graph::Value& to);
+  // Images: a matrix has a row for each pixel where image_of() knows it, and is row-major else.
+  const ImageSize* image_of(int matrix) const;
+  /// The images of an argument, a pixel in a row; refuses other dimensions than [N, C, H, W].
+  int pixels(const graph::Node& node, std::string_view argument);
+  int pixels(const graph::Node& node, const graph::Argument& argument);
+  /// The argument in rows of the arena, in the order that it has.
+  int stored(const graph::Node& node, std::string_view argument);
+  int stored(const graph::Node& node, const graph::Argument& argument);
+  /// The argument where it is, in the order that it has.
+  int in_memory(const graph::Node& node, std::string_view argument);
+  /// Whether the argument has these sizes, and one of the node's arguments lies as images.
+  bool has_images(const graph::Node& node, std::string_view argument,
+                  const std::vector<graph::SizeExpr>& sizes) const;
+  /// New images.
+  int make_pixels(const graph::Node& node, const std::vector<graph::SizeExpr>& sizes);
+  /// A new matrix as the value's sizes say, in the order of `like`.
+  int make_as(const graph::Node& node, const graph::Value& value, int like);
+  /// The node's result has the numbers of the argument in the same order, in its own sizes.
+  void set_viewed(const graph::Node& node, std::string_view argument);
+  /// Weights of a convolution, contiguous or channels-last.
+  int conv_weight(const graph::Node& node, std::string_view argument);
+  int add_conv(const kernels::StepConv& conv, int weight);
+  int add_pool(const kernels::StepPool& pool);
+  const PlannedConv& planned_conv(int shape) const { return built_.plan.convs[static_cast<size_t>(shape)]; }
+  /// Rows of images that are numbers of a batch.
+  RowCount rows_of_batch(const graph::Node& node, const std::vector<graph::SizeExpr>& sizes) const {
+    return rows_of(node, sizes, 1);
+  }
+  /// Runs after everything else.
+  void add_update(Instruction one) { updates_.push_back(one); }
+  void add_least_rows(const graph::Node& node, RowCount rows);
+  void add_counter(const graph::Node& node, const graph::Argument& counter, std::optional<double> step);
+  /// Says that a relu may be the end of the batch norm that made y; the result tells whether one is.
+  std::shared_ptr<bool> add_norm_end(int y);
+  /// Makes relu(x) = y the end of the batch norm, or of the sum with one, that made x; false where it cannot be.
+  bool end_norm_by_relu(int x, int y);
+  /// Makes a + b = y the end of a batch norm that made one of them; false where it cannot be.
+  bool end_norm_by_sum(int a, int b, int y);
+
   /// A parameter or buffer as it lies in memory.
   int outside(const graph::Node& node, std::string_view argument);
   /// The integer input that an argument names.
@@ -174,6 +236,10 @@ class Builder {
   int gradient_for_outside(int matrix);
   int repeated(const graph::Node& node, int x, const std::vector<graph::SizeExpr>& own, int made,
                const std::vector<graph::SizeExpr>& wanted);
+  int found_matrix(const graph::Node& node, const graph::Argument& argument);
+  std::vector<graph::SizeExpr> sizes_of(const graph::Node& node, const graph::Value& value) const;
+  int row_major(const graph::Node& node, const graph::Value& value, int matrix);
+  void add_from_pixels(int to, int from);
   RowCount rows_of(const graph::Node& node, const std::vector<graph::SizeExpr>& sizes, size_t count) const;
   int shaped(const graph::Node& node, const std::vector<graph::SizeExpr>& sizes, Home home);
 
@@ -187,7 +253,10 @@ class Builder {
   std::map<const graph::Value*, std::function<void()>> deferred_;
   std::map<const graph::Value*, int> merged_[2];  ///< by whether transposed
   std::map<int, size_t> outside_of_;              ///< matrix -> built_.outside
-  std::map<int, int> padded_of_;
+  std::map<int, int> padded_of_, row_major_of_, pixels_of_;
+  std::map<int, ImageSize> images_;
+  std::map<int, std::shared_ptr<bool>> norm_ends_;
+  std::vector<Instruction> updates_;
   std::vector<bool> needs_;
   std::vector<std::pair<int, std::function<void(int)>>> rules_;
   std::map<int, int> gradients_;
@@ -212,6 +281,11 @@ std::vector<OpRow> shape_rules();
 std::vector<OpRow> reduction_rules();
 std::vector<OpRow> move_rules();
 std::vector<OpRow> attention_rules();
+std::vector<OpRow> conv_rules();
+std::vector<OpRow> norm_rules();
+std::vector<OpRow> pool_rules();
+/// A number for each dimension of an image, which a call gives as one or two.
+std::array<int64_t, 2> two_numbers(Builder& builder, const graph::Node& node, std::string_view argument);
 /// The sum or mean of a matrix; gives the matrix of one number.
 int add_total(Builder& builder, int x, bool mean);
 /// The sum or mean of each row; gives a matrix of one column.

@@ -99,9 +99,11 @@ struct CompiledStep::Parts {
     for (size_t i = 0; i < built.outside.size(); ++i) {
       const compiled::OutsideTensor& of = built.outside[i];
       const at::Tensor& tensor = of.tensor;
+      const auto format = of.channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
       if (!tensor.device().is_cpu() || tensor.scalar_type() != at::kFloat ||
-          tensor.sizes() != at::IntArrayRef(of.sizes) || !tensor.is_contiguous()) {
-        fail(where, "expected '", of.name, "' as it was when it was compiled, contiguous float32 of sizes ",
+          tensor.sizes() != at::IntArrayRef(of.sizes) || !tensor.is_contiguous(format)) {
+        fail(where, "expected '", of.name, "' as it was when it was compiled, ",
+             of.channels_last ? "channels-last" : "contiguous", " float32 of sizes ",
              at::IntArrayRef(of.sizes), " on the CPU, got ", tensor.dtype(), ' ', tensor.sizes(),
              " with strides ", tensor.strides(), " on ", tensor.device());
       }
@@ -109,6 +111,12 @@ struct CompiledStep::Parts {
       if (of.gradient >= 0 &&
           gradients[i].const_data_ptr() != run.views[static_cast<size_t>(of.gradient)].data)
         fail(where, "expected the gradient of '", of.name, "' where it was, got another memory");
+    }
+    for (const compiled::BatchCounter& counter : built.counters) {
+      if (counter.tensor.scalar_type() != at::kLong || counter.tensor.numel() != 1 ||
+          !counter.tensor.device().is_cpu())
+        fail(where, "expected '", counter.name, "' to be one int64 on the CPU, got ", counter.tensor.dtype(),
+             ' ', counter.tensor.sizes());
     }
     for (const auto& [alias, matrix] : outside_aliases) run.views[alias].data = run.views[matrix].data;
   }
@@ -142,6 +150,11 @@ struct CompiledStep::Parts {
   void check_batch(const char* where, int64_t samples) const {
     if (samples < 1) fail(where, "expected a batch of at least 1, got ", samples);
     built.batch_range.check(samples, where);
+    for (const compiled::LeastRows& of : built.least_rows) {
+      if (of.rows.numerator * samples % of.rows.denominator == 0 && of.rows.at(samples) < 2)
+        fail(where, "expected two numbers of each channel or more for batch norm in train mode, got one at '",
+             of.name, "'");
+    }
     if (samples == batch) return;
     const bool follows = std::ranges::any_of(
         built.inputs, [](const compiled::StepInput& input) { return input.batch_dim == 0; });
@@ -206,10 +219,27 @@ struct CompiledStep::Parts {
     }
     check_classes(kStepWhere, true);
     set_random();
-    compiled::run(built.plan, run, 0, built.plan.instructions.size());
+    compiled::run(built.plan, run, 0, built.plan.update_begin);
     update = prepared->apply(options.max_norm, options.check_finite, pool.get());
+    change_buffers();
     loss = static_cast<float>(run.loss);
     return loss;
+  }
+
+  /// Running statistics and counters of batches, as forward() of the uncompiled network changes them.
+  void change_buffers() {
+    compiled::run(built.plan, run, built.plan.update_begin, built.plan.instructions.size());
+    for (size_t i = built.plan.update_begin; i < built.plan.instructions.size(); ++i) {
+      for (const int matrix : {built.plan.instructions[i].b, built.plan.instructions[i].c}) {
+        for (const compiled::OutsideTensor& of : built.outside) {
+          if (of.matrix == matrix) of.tensor.unsafeGetTensorImpl()->bump_version();
+        }
+      }
+    }
+    for (const compiled::BatchCounter& counter : built.counters) {
+      *counter.tensor.data_ptr<int64_t>() += counter.step;
+      counter.tensor.unsafeGetTensorImpl()->bump_version();
+    }
   }
 
   void expect_one_input(const char* where) const {
@@ -258,6 +288,8 @@ CompiledStep compile(const std::shared_ptr<graph::GraphModule>& module, const Lo
   run.packed = &kernels::packed_product_ops(kernels::selected_isa(), bf16);
   run.rows = &kernels::step_row_ops(kernels::selected_isa());
   run.attention = &kernels::attention_row_ops(kernels::selected_isa());
+  run.convs = &kernels::conv_product_ops(kernels::selected_isa());
+  run.images = &kernels::step_image_ops(kernels::selected_isa());
   run.integers.resize(parts->built.inputs.size());
   for (const compiled::PlanMatrix& matrix : parts->built.plan.matrices)
     run.views.push_back({nullptr, matrix.rows.at(1), matrix.width, matrix.stride});

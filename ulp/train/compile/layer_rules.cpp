@@ -113,13 +113,13 @@ void add_layer_norm(Builder& builder, const graph::Node& node) {
 void add_dropout(Builder& builder, const graph::Node& node) {
   const double p = builder.number(node, "p");
   if (!builder.flag(node, "train") || p == 0)
-    return builder.set(*node.output(), builder.matrix(node, "input"));
+    return builder.set(*node.output(), builder.in_memory(node, "input"));
   if (!builder.draws())
     builder.refuse(
         node, "expected dropout with p = 0, in eval mode or with CompileOptions::dropout_seed, got p = ", p);
   if (!(p > 0 && p < 1)) builder.refuse(node, "expected 0 <= p < 1, got ", p);
-  const int x = builder.padded(node, "input");
-  const int y = builder.make(node, *node.output());
+  const int x = builder.stored(node, "input");
+  const int y = builder.make_as(node, *node.output(), x);
   Instruction one{.op = Op::dropout,
                   .out = y,
                   .a = x,

@@ -65,7 +65,29 @@ struct Part {
   bool drops = false;
 };
 
+/// Whether the source lies as images, and the part is one of their channels: columns of the pixels.
+bool is_of_channels(Builder& builder, const graph::Node& node, const Part& part) {
+  if (part.dim != 1 || part.step != 1 || part.drops || builder.sizes(node, "self").size() != 4) return false;
+  return builder.image_of(builder.in_memory(node, "self")) != nullptr;
+}
+
+void set_channels(Builder& builder, const graph::Node& node, const graph::Value& value, int64_t from) {
+  const int x = builder.pixels(node, "self");
+  const int y = builder.make_as(node, value, x);
+  const int64_t width = builder.at(y).width;
+  builder.emit({.op = Op::copy, .out = y, .a = x, .from = from, .columns = width});
+  builder.set_needs_gradient(y, builder.needs_gradient(x));
+  builder.set(value, y);
+  builder.on_backward(y, [&builder, x, from, width](int gradient) {
+    builder.contribute(x, true, [&](int out, bool adds) {
+      if (!adds) builder.emit({.op = Op::fill, .out = out});
+      builder.emit({.op = Op::copy, .out = out, .a = gradient, .adds = true, .to = from, .columns = width});
+    });
+  });
+}
+
 void set_part(Builder& builder, const graph::Node& node, const graph::Value& value, const Part& part) {
+  if (is_of_channels(builder, node, part)) return set_channels(builder, node, value, part.start);
   const auto sizes = builder.sizes(node, "self");
   Move move;
   for (size_t d = 0; d < sizes.size(); ++d) {
@@ -109,7 +131,7 @@ void add_slice(Builder& builder, const graph::Node& node) {
   const auto sizes = builder.sizes(node, "self");
   const auto step = static_cast<int64_t>(builder.number(node, "step"));
   if (node.output()->meta && node.output()->meta->sizes == sizes && step == 1)
-    return builder.set(*node.output(), builder.matrix(node, "self"));  // x[:, ...]
+    return builder.set(*node.output(), builder.in_memory(node, "self"));  // x[:, ...]
   const int64_t d = fixed_dimension(builder, node, sizes);
   const int64_t start = start_of(builder, node, "start", sizes[static_cast<size_t>(d)].offset);
   builder.defer(node, *node.output(), [&builder, &node, d, start, step] {
@@ -192,17 +214,26 @@ void add_concat_along(Builder& builder, const graph::Node& node, size_t dim) {
   });
 }
 
+/// Whether the tensors are joined along the channels of images, one of which lies as pixels.
+bool joins_channels(Builder& builder, const graph::Node& node, int64_t dim) {
+  if (dim != 1 || node.output()->meta->sizes.size() != 4) return false;
+  return std::ranges::any_of(node.arg("tensors").items, [&](const graph::Argument& item) {
+    return builder.image_of(builder.stored(node, item)) != nullptr;
+  });
+}
+
 /// Columns side by side, or rows.
 void add_concat(Builder& builder, const graph::Node& node) {
   if (!node.output()->meta) builder.refuse(node, "expected a graph that knows its sizes, got none");
   const auto& sizes = node.output()->meta->sizes;
   const int64_t d = fixed_dimension(builder, node, sizes);
-  if (d + 1 != static_cast<int64_t>(sizes.size()))
+  const bool channels = joins_channels(builder, node, d);
+  if (!channels && d + 1 != static_cast<int64_t>(sizes.size()))
     return add_concat_along(builder, node, static_cast<size_t>(d));
   std::vector<int> parts;
   for (const graph::Argument& item : node.arg("tensors").items)
-    parts.push_back(builder.padded(builder.matrix(node, item)));
-  const int y = builder.make(node, *node.output());
+    parts.push_back(channels ? builder.pixels(node, item) : builder.padded(builder.matrix(node, item)));
+  const int y = channels ? builder.make_pixels(node, sizes) : builder.make(node, *node.output());
   bool needs = false;
   int64_t column = 0;
   for (const int part : parts) {

@@ -8,8 +8,10 @@
 
 #include "ulp/base/parallel.h"
 #include "ulp/kernels/training/attention_rows.h"
+#include "ulp/kernels/training/conv_products.h"
 #include "ulp/kernels/training/layer_product.h"
 #include "ulp/kernels/training/packed_product.h"
+#include "ulp/kernels/training/step_images.h"
 #include "ulp/kernels/training/step_rows.h"
 
 namespace ulp::train::compiled {
@@ -86,6 +88,27 @@ enum class Op : uint8_t {
   embedding_gradient,  ///< row classes[r] of out += a[r], but for the class `from`; out = 0 before unless `adds`
   attention,           ///< the attention `detail`
   attention_gradient,  ///< its gradient
+  // Of images that lie channels-last, by image_run.cpp; `shape` names a convolution or a pool of the plan.
+  to_pixels,           ///< out = the row-major images a, of `from` by `to` pixels
+  from_pixels,         ///< and back
+  pack_weights,        ///< out = the weights a as `convolution` reads them
+  pack_reversed,       ///< out = the weights a as `convolution_input` reads them
+  unpack_weights,      ///< out (+)= a, which `convolution_weight` made
+  convolution,         ///< out = finish(a with the weights b + c)
+  convolution_input,   ///< out (+)= the gradient of the input from a with the weights b (+ c)
+  convolution_weight,  ///< out = the gradient of the weights from the input a and the gradient b
+  norm_moments,        ///< out = moments of the images a
+  norm_join,           ///< out = statistics from the moments a of d, with the weight b and the bias c
+  norm_given,  ///< out = statistics from the mean a and the variance b, with the weight c and the bias d
+  norm_apply,  ///< out = finish(a by the statistics b + c)
+  norm_gradient_sums,  ///< out = sums of the gradient a, with the input b and the statistics c
+  norm_gradient_join,  ///< out = their total a, d (+)= of the weight, e (+)= of the bias
+  norm_gradient,  ///< out = from the gradient a, the input b, the statistics c and the sums d, if there are any
+  norm_update,    ///< the running mean b and variance c move to those of a by p0
+  max_pool,       ///< out = of a, and d = which ones
+  max_pool_gradient,  ///< from the gradient a and which ones b
+  average_pool,
+  average_pool_gradient,
 };
 
 /// One call of a kernel. Operands are numbers of matrices, -1 for none.
@@ -103,6 +126,7 @@ struct Instruction {
   int64_t from = 0, to = 0, columns = 0;
   int classes = -1;  ///< which integer input; kTargets: the targets of the loss
   int detail = -1;   ///< which of the plan's moves or attentions
+  int shape = -1;    ///< which convolution or pool of the plan
 };
 constexpr int kTargets = -2;
 
@@ -145,13 +169,22 @@ struct Attention {
   int64_t scratch() const;
 };
 
-/// The whole step: instructions up to `forward_end` give the result of the graph, the others the loss and the gradients.
+/// A convolution, and the steps of its weights from one output channel, input channel and tap to the next.
+struct PlannedConv {
+  kernels::StepConv conv;
+  int64_t output_step = 0, input_step = 0, tap_step = 1;
+};
+
+/// The whole step: instructions up to `forward_end` give the result of the graph, those up to
+/// `update_begin` the loss and the gradients; the last ones change buffers, when nothing can fail any more.
 struct StepPlan {
   std::vector<PlanMatrix> matrices;
   std::vector<Instruction> instructions;
   std::vector<Move> moves;
   std::vector<Attention> attentions;
-  size_t forward_end = 0;
+  size_t forward_end = 0, update_begin = 0;
+  std::vector<PlannedConv> convs;
+  std::vector<kernels::StepPool> pools;
 
   /// The matrix whose memory it is.
   int root(int matrix) const;
@@ -184,6 +217,8 @@ struct StepRun {
   const kernels::PackedProductOps* packed = nullptr;
   const kernels::StepRowOps* rows = nullptr;
   const kernels::AttentionRowOps* attention = nullptr;
+  const kernels::ConvProductOps* convs = nullptr;
+  const kernels::StepImageOps* images = nullptr;
   const StepPlan* plan = nullptr;
   std::vector<float> scratch;  ///< of the threads, one after the other
   size_t scratch_floats = 0;   ///< of each thread
@@ -204,6 +239,11 @@ void run_attention(const Attention& attention, const StepRun& step, int64_t begi
                    float* scratch);
 void run_attention_gradient(const Attention& attention, const StepRun& step, int64_t begin, int64_t end,
                             float* scratch);
+
+/// How many units an instruction on images has, which may be computed in any order.
+int64_t image_units(const StepRun& step, const Instruction& one);
+/// Computes units [begin, end) of an instruction on images.
+void run_image_units(const StepRun& step, const Instruction& one, int64_t begin, int64_t end);
 
 /// Runs the instructions [begin, end), one after the other, each in pieces where that is worth it (partition.h).
 void run(const StepPlan& plan, StepRun& step, size_t begin, size_t end);

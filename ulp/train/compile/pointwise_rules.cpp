@@ -36,20 +36,22 @@ struct Numbers {
 };
 
 /// The product before, where an activation may be its end: nobody else reads that.
-Instruction* product_before(Builder& builder, int x) {
+Instruction* product_before(Builder& builder, int x, bool relu) {
   Instruction* before = builder.last_writer(x);
   const bool free = before != nullptr &&
-                    (before->op == Op::forward_product || before->op == Op::packed_product) &&
+                    (before->op == Op::forward_product || before->op == Op::packed_product ||
+                     (before->op == Op::convolution && relu)) &&
                     before->finish == kernels::ProductFinish::none && builder.read_once(x);
   return free ? before : nullptr;
 }
 
 void add_function(Builder& builder, const graph::Node& node, Differentiable function,
                   const Numbers& numbers = {}, size_t operand = 0) {
-  const int x = builder.padded(builder.matrix(node, node.args.at(operand)));
-  const int y = builder.make(node, *node.output());
+  const int x = builder.stored(node, node.args.at(operand));
+  const int y = builder.make_as(node, *node.output(), x);
   builder.set_needs_gradient(y, builder.needs_gradient(x));
   builder.set(*node.output(), y);
+  if (function == Differentiable::relu && builder.end_norm_by_relu(x, y)) return;
   Instruction value{.op = Op::value, .out = y, .a = x, .function = function};
   Instruction gradient{.op = Op::gradient, .function = function};
   std::copy_n(numbers.p, 3, value.p);
@@ -57,7 +59,8 @@ void add_function(Builder& builder, const graph::Node& node, Differentiable func
   if (needs_input(function)) gradient.b = x;
   if (needs_value(function)) gradient.c = y;
   const bool leaky = function == Differentiable::leaky_relu && numbers.p[0] > 0 && numbers.p[0] <= 1;
-  Instruction* product = leaky || function == Differentiable::relu ? product_before(builder, x) : nullptr;
+  Instruction* product =
+      leaky || function == Differentiable::relu ? product_before(builder, x, !leaky) : nullptr;
   if (product != nullptr) {
     product->out = y;
     product->finish = leaky ? kernels::ProductFinish::leaky_relu : kernels::ProductFinish::relu;
@@ -138,11 +141,13 @@ struct Two {
   int a, b, y;
 };
 
-/// Both operands and the result, all of its sizes.
+/// Both operands and the result, all of its sizes; as images where one is, and nothing is broadcast.
 Two two_operands(Builder& builder, const graph::Node& node) {
-  const int a = builder.broadcast(node, "self", *node.output());
-  const int b = builder.broadcast(node, "other", *node.output());
-  const int y = builder.make(node, *node.output());
+  const bool images = node.output()->meta && builder.has_images(node, "self", node.output()->meta->sizes) &&
+                      builder.has_images(node, "other", node.output()->meta->sizes);
+  const int a = images ? builder.pixels(node, "self") : builder.broadcast(node, "self", *node.output());
+  const int b = images ? builder.pixels(node, "other") : builder.broadcast(node, "other", *node.output());
+  const int y = builder.make_as(node, *node.output(), a);
   builder.set_needs_gradient(y, builder.needs_gradient(a) || builder.needs_gradient(b));
   builder.set(*node.output(), y);
   return {a, b, y};
@@ -157,7 +162,8 @@ void add_sum_of(Builder& builder, const graph::Node& node, double sign) {
     return add_function(builder, node, Differentiable::affine, {{scale, narrow(*number)}}, 1);
   }
   const auto [a, b, y] = two_operands(builder, node);
-  builder.emit({.op = Op::add_scaled, .out = y, .a = a, .b = b, .p = {scale}});
+  if (scale != 1.0F || !builder.end_norm_by_sum(a, b, y))
+    builder.emit({.op = Op::add_scaled, .out = y, .a = a, .b = b, .p = {scale}});
   builder.on_backward(y, [&builder, a = a, b = b, scale](int gradient) {
     builder.pass_on(a, gradient);
     builder.pass_on(b, gradient, scale);

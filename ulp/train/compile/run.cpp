@@ -348,6 +348,8 @@ void run_piece(const Operands& of) {
     case Op::take_loss:
       of.step.loss = static_cast<double>(of.a().data[0]);
       return;
+    default:  // of images
+      return run_image_units(of.step, one, of.begin, of.end);
   }
 }
 

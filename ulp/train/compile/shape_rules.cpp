@@ -17,11 +17,13 @@ void add_view(Builder& builder, const graph::Node& node) {
     const int heads = builder.merged(node, "self", transposed);
     if (heads >= 0 && same) builder.set_merged(value, heads, transposed);
   }
-  builder.defer(node, value, [&builder, &node] { builder.set_reshaped(node, builder.padded(node, "self")); });
+  builder.defer(node, value, [&builder, &node] { builder.set_viewed(node, "self"); });
 }
 
 void add_detach(Builder& builder, const graph::Node& node) {
-  const int held = builder.make_alias(builder.matrix(node, "self"));
+  const int x = builder.in_memory(node, "self");
+  if (!builder.needs_gradient(x)) return builder.set(*node.output(), x);
+  const int held = builder.make_alias(x);
   builder.set_needs_gradient(held, false);
   builder.set(*node.output(), held);
 }

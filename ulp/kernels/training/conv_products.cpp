@@ -1,0 +1,124 @@
+#include "ulp/kernels/training/conv_products.h"
+
+#include "ulp/kernels/isa/dispatch.h"
+#include "ulp/kernels/training/conv_blocks.h"
+
+namespace ulp::kernels {
+namespace {
+
+constexpr Variant<const ConvProductOps*> kConvProductTables[] = {
+    {Isa::avx512, ULP_ON_X86(&kConvProductOpsAvx512)},
+    {Isa::avx2, ULP_ON_X86(&kConvProductOpsAvx2)},
+    {Isa::portable, &kConvProductOpsPortable}};
+
+/// Calls each(place in the packed weights, place in the weights) for all of them, place after place in the packed ones; a
+/// place of -1 lies behind the last channel.
+template <typename Each>
+void for_each_packed(const StepConv& conv, const ConvWeightSteps& steps, const Each& each) {
+  const int64_t inputs = conv.group_inputs(), outputs = conv.group_outputs(), taps = conv.taps();
+  int64_t place = 0;
+  for (int64_t group = 0; group < conv.groups; ++group) {
+    for (int64_t first = 0; first < outputs; first += kConvPanel) {
+      const int64_t width = panel_width(outputs, first);
+      for (int64_t tap = 0; tap < taps; ++tap) {
+        for (int64_t c = 0; c < inputs; ++c) {
+          for (int64_t j = 0; j < width; ++j, ++place) {
+            const int64_t output = first + j;
+            each(place, output < outputs
+                            ? (group * outputs + output) * steps.output + c * steps.input + tap * steps.tap
+                            : -1);
+          }
+        }
+      }
+    }
+  }
+}
+
+/// The panels of one phase of the gradient of the input; gives the place behind them.
+float* pack_phase(const StepConv& conv, int64_t group, const ConvPhase& rows, const ConvPhase& columns,
+                  const float* weights, const ConvWeightSteps& steps, float* to) {
+  const int64_t inputs = conv.group_inputs(), outputs = conv.group_outputs();
+  for (int64_t first = 0; first < inputs; first += kConvPanel) {
+    const int64_t width = panel_width(inputs, first);
+    for (int64_t h = 0; h < rows.count; ++h) {
+      for (int64_t w = 0; w < columns.count; ++w) {
+        const int64_t tap = (rows.last - h * rows.step) * conv.kernel_width + columns.last - w * columns.step;
+        for (int64_t k = 0; k < outputs; ++k, to += width) {
+          const float* from = weights + (group * outputs + k) * steps.output + tap * steps.tap;
+          for (int64_t j = 0; j < width; ++j)
+            to[j] = first + j < inputs ? from[(first + j) * steps.input] : 0.0F;
+        }
+      }
+    }
+  }
+  return to;
+}
+
+}  // namespace
+
+const ConvProductOps& conv_product_ops(Isa isa) {
+  return *first_admitted(kConvProductTables, isa);
+}
+
+bool conv_fits(const StepConv& conv) {
+  if (conv.depthwise()) return true;
+  if (conv.taps() > kConvTaps) return false;
+  const int64_t rows = (conv.kernel_height - 1) * conv.dilation_height;
+  const int64_t columns = (conv.kernel_width - 1) * conv.dilation_width;
+  const int64_t forward = (rows + 1) * (columns + 1) * conv.group_inputs();
+  const int64_t backward =
+      (rows / conv.stride_height + 3) * (columns / conv.stride_width + 3) * conv.group_outputs();
+  return forward <= kConvScratch && backward <= kConvScratch;
+}
+
+int64_t conv_forward_units(const StepConv& conv, int64_t batch) {
+  return conv_forward_blocks(conv).units(batch);
+}
+int64_t conv_input_units(const StepConv& conv, int64_t batch) {
+  return conv_input_blocks(conv).units(batch);
+}
+int64_t conv_weight_units(const StepConv& conv) {
+  const int64_t run = conv_run_taps(conv);
+  return conv.groups * conv_ceil(conv.group_outputs(), kConvPanel) * (conv.taps() / run) *
+         conv_ceil(run * conv.group_inputs(), kConvWeightRows);
+}
+
+ConvWeightSteps contiguous_weight_steps(const StepConv& conv) {
+  return {conv.group_inputs() * conv.taps(), conv.taps(), 1};
+}
+
+int64_t packed_conv_floats(const StepConv& conv) {
+  return conv.groups * conv.taps() * conv.group_inputs() * panel_columns(conv.group_outputs());
+}
+int64_t packed_conv_input_floats(const StepConv& conv) {
+  return conv.groups * conv.taps() * conv.group_outputs() * panel_columns(conv.group_inputs());
+}
+
+void pack_conv_forward(const StepConv& conv, const float* weights, const ConvWeightSteps& steps,
+                       float* packed) {
+  for_each_packed(conv, steps,
+                  [&](int64_t place, int64_t from) { packed[place] = from < 0 ? 0.0F : weights[from]; });
+}
+
+void pack_conv_input(const StepConv& conv, const float* weights, const ConvWeightSteps& steps,
+                     float* packed) {
+  for (int64_t group = 0; group < conv.groups; ++group) {
+    for (int64_t down = 0; down < conv.stride_height; ++down) {
+      for (int64_t across = 0; across < conv.stride_width; ++across) {
+        packed = pack_phase(conv, group,
+                            conv_phase(conv.kernel_height, conv.stride_height, conv.dilation_height, down),
+                            conv_phase(conv.kernel_width, conv.stride_width, conv.dilation_width, across),
+                            weights, steps, packed);
+      }
+    }
+  }
+}
+
+void unpack_conv_weights(const StepConv& conv, const float* packed, bool adds, float* weights,
+                         const ConvWeightSteps& steps) {
+  for_each_packed(conv, steps, [&](int64_t place, int64_t to) {
+    if (to >= 0) weights[to] = adds ? weights[to] + packed[place] : packed[place];
+  });
+}
+
+}  // namespace ulp::kernels

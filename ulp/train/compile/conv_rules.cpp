@@ -1,0 +1,147 @@
+// Convolutions of images, and transposed ones, which are gradients of convolutions.
+#include "ulp/train/compile/builder.h"
+
+namespace ulp::train::compiled {
+
+std::array<int64_t, 2> two_numbers(Builder& builder, const graph::Node& node, std::string_view argument) {
+  const std::vector<int64_t> given = builder.literal(node, argument).toIntVector();
+  if (given.empty() || given.size() > 2)
+    builder.refuse(node, "expected one number or two for '", argument, "', got ", given.size());
+  return {given.front(), given.back()};
+}
+
+namespace {
+
+using kernels::StepConv;
+
+/// What a convolution reads; `x` and `y` are those of the convolution that is planned, which a transposed one reads the other
+/// way round.
+struct ConvOperands {
+  int x = -1, y = -1, weight = -1, bias = -1, shape = -1;
+  int packed = -1;  ///< weights of the forward product
+  bool transposed = false;
+};
+
+/// A matrix for packed weights.
+int make_packed(Builder& builder, const StepConv& conv, bool reversed) {
+  if (conv.depthwise()) return builder.make({0, 1, conv.taps()}, conv.out_channels);
+  constexpr int64_t kWidth = 16;
+  const int64_t floats =
+      reversed ? kernels::packed_conv_input_floats(conv) : kernels::packed_conv_floats(conv);
+  return builder.make({0, 1, floats / kWidth}, kWidth);
+}
+
+int pack_weights(Builder& builder, const ConvOperands& of, bool reversed) {
+  const StepConv conv = builder.planned_conv(of.shape).conv;
+  const int packed = make_packed(builder, conv, reversed);
+  builder.emit({.op = reversed ? Op::pack_reversed : Op::pack_weights,
+                .out = packed,
+                .a = of.weight,
+                .shape = of.shape});
+  return packed;
+}
+
+/// The gradients of a convolution: `gradient` is that of its result.
+void add_conv_gradients(Builder& builder, const ConvOperands& of, int gradient) {
+  const StepConv conv = builder.planned_conv(of.shape).conv;
+  const int input = of.transposed ? of.y : of.x;  // of the layer
+  if (builder.needs_gradient(of.weight)) {
+    const int products = make_packed(builder, conv, false);
+    builder.emit({.op = Op::convolution_weight,
+                  .out = products,
+                  .a = of.transposed ? gradient : of.x,
+                  .b = of.transposed ? of.y : gradient,
+                  .shape = of.shape});
+    builder.contribute(of.weight, true, [&](int out, bool adds) {
+      builder.emit({.op = Op::unpack_weights, .out = out, .a = products, .adds = adds, .shape = of.shape});
+    });
+  }
+  builder.contribute(of.bias, true, [&](int out, bool adds) {
+    builder.emit({.op = Op::column_sums, .out = out, .a = gradient, .adds = adds});
+  });
+  if (!builder.needs_gradient(input)) return;
+  const int packed = conv.depthwise() ? of.packed : pack_weights(builder, of, !of.transposed);
+  builder.contribute(input, true, [&](int out, bool adds) {
+    builder.emit({.op = of.transposed ? Op::convolution : Op::convolution_input,
+                  .out = out,
+                  .a = gradient,
+                  .b = packed,
+                  .adds = adds,
+                  .shape = of.shape});
+  });
+}
+
+/// The numbers of a call and the sizes of both sides; `in` is the side that a convolution reads.
+StepConv conv_of(Builder& builder, const graph::Node& node, int in, int out) {
+  const auto stride = two_numbers(builder, node, "stride"), pad = two_numbers(builder, node, "padding"),
+             dilation = two_numbers(builder, node, "dilation");
+  const ImageSize from = *builder.image_of(in), to = *builder.image_of(out);
+  const auto weight = builder.sizes(node, "weight");
+  StepConv conv;
+  conv.in_height = from.height;
+  conv.in_width = from.width;
+  conv.in_channels = builder.at(in).width;
+  conv.out_height = to.height;
+  conv.out_width = to.width;
+  conv.out_channels = builder.at(out).width;
+  conv.kernel_height = weight[2].offset;
+  conv.kernel_width = weight[3].offset;
+  conv.stride_height = stride[0];
+  conv.stride_width = stride[1];
+  conv.pad_height = pad[0];
+  conv.pad_width = pad[1];
+  conv.dilation_height = dilation[0];
+  conv.dilation_width = dilation[1];
+  conv.groups = static_cast<int64_t>(builder.number(node, "groups"));
+  return conv;
+}
+
+/// Refuses sizes that the kernels do not take; anything else is LibTorch's own contract, looked at again.
+void check_conv(Builder& builder, const graph::Node& node, const StepConv& conv) {
+  const auto weight = builder.sizes(node, "weight");
+  const bool fits = conv.groups > 0 && conv.in_channels % conv.groups == 0 &&
+                    conv.out_channels % conv.groups == 0 && weight[0].offset == conv.out_channels &&
+                    weight[1].offset == conv.group_inputs();
+  if (!fits) builder.refuse(node, "expected weights that fit the channels, got others");
+  if (!kernels::conv_fits(conv))
+    builder.refuse(node, "expected windows of at most 32768 numbers and 256 taps, got ", conv.kernel_height,
+                   " by ", conv.kernel_width, " taps of ", conv.group_inputs(), " and ", conv.group_outputs(),
+                   " channels");
+}
+
+template <bool kTransposed>
+void add_convolution(Builder& builder, const graph::Node& node) {
+  ConvOperands of;
+  of.transposed = kTransposed;
+  const int input = builder.pixels(node, "input");
+  of.weight = builder.conv_weight(node, "weight");
+  const int output = builder.make_as(node, *node.output(), input);
+  of.x = kTransposed ? output : input;
+  of.y = kTransposed ? input : output;
+  const StepConv conv = conv_of(builder, node, of.x, of.y);
+  check_conv(builder, node, conv);
+  of.bias = builder.outside(node, "bias");
+  if (of.bias >= 0 &&
+      !(builder.at(of.bias).rows == RowCount{} && builder.at(of.bias).width == builder.at(output).width))
+    builder.refuse(node, "expected a bias of ", builder.at(output).width, " numbers, got others");
+  of.shape = builder.add_conv(conv, of.weight);
+  of.packed = pack_weights(builder, of, kTransposed);
+  builder.emit({.op = kTransposed ? Op::convolution_input : Op::convolution,
+                .out = output,
+                .a = input,
+                .b = of.packed,
+                .c = of.bias,
+                .shape = of.shape});
+  builder.set_needs_gradient(output, builder.needs_gradient(input) || builder.needs_gradient(of.weight) ||
+                                         builder.needs_gradient(of.bias));
+  builder.set(*node.output(), output);
+  builder.on_backward(output, [&builder, of](int gradient) { add_conv_gradients(builder, of, gradient); });
+}
+
+}  // namespace
+
+std::vector<OpRow> conv_rules() {
+  return {{"aten::conv2d", add_convolution<false>}, {"aten::conv_transpose2d.input", add_convolution<true>}};
+}
+
+}  // namespace ulp::train::compiled
