@@ -154,16 +154,78 @@ TEST(CompiledAttention, DropsTheSameWeightsForwardAndBackward) {
   }
 }
 
-TEST(CompiledAttention, RefusesMasksByName) {
+/// Masks of each form that is repeated, computed from integers, given as floats, and one by which a query sees nothing.
+TEST(CompiledAttention, TakesMasksOfTruthAndOfNumbers) {
+  torch::manual_seed(13);
+  constexpr int64_t kLength = 9, kWidth = 12, kHeads = 3;
+  const Tensors parameters = {torch::randn({3 * kWidth, 5}), torch::randn({2, kWidth})};
+  const auto attention = [](const Tensors& p, const Tensors& x, const at::Tensor& mask) {
+    const auto qkv = torch::linear(x[0], p[0]).chunk(3, -1);
+    const auto heads = [](const at::Tensor& t) {
+      return t.unflatten(2, {kHeads, kWidth / kHeads}).transpose(1, 2);
+    };
+    const at::Tensor y =
+        torch::scaled_dot_product_attention(heads(qkv[0]), heads(qkv[1]), heads(qkv[2]), mask);
+    return torch::linear(y.transpose(1, 2).flatten(2), p[1]).select(1, 3);
+  };
+  using Mask = std::function<at::Tensor(const Tensors&)>;
+  const at::Tensor floats = torch::randn({4, kHeads, kLength, kLength}),
+                   tokens = torch::randint(3, {4, kLength}, at::kLong);
+  const std::vector<std::pair<std::string, Mask>> masks = {
+      {"padding", [](const Tensors& x) { return x[1].ne(0).unsqueeze(1).unsqueeze(1); }},
+      {"expanded",
+       [](const Tensors& x) {
+         return x[1].ge(1).unsqueeze(1).unsqueeze(1).expand({-1, 1, kLength, -1});
+       }},
+      {"as floats",
+       [](const Tensors& x) {
+         return ((1.0 - x[1].gt(0).to(x[0].scalar_type())) * -1e4).view({-1, 1, 1, kLength});
+       }},
+      {"of numbers", [](const Tensors& x) { return x[2]; }},
+      {"of one head", [](const Tensors& x) { return x[2].select(1, 1).unsqueeze(1); }},
+  };
+  for (const auto& [name, mask] : masks) {
+    const test::Function function = [&, m = mask](const Tensors& p, const Tensors& x) {
+      return attention(p, x, m(x));
+    };
+    expect_gradients(name, function, parameters, {torch::randn({4, kLength, 5}), tokens, floats},
+                     LossFunction::mse(), torch::randn({4, 2}));
+  }
+  // A mask that is stored, for every sample and head.
+  const at::Tensor stored = torch::randn({kLength, kLength});
+  const test::Function shared = [&](const Tensors& p, const Tensors& x) {
+    return attention(p, x, stored.to(x[0].scalar_type()));
+  };
+  expect_gradients("stored", shared, parameters, {torch::randn({4, kLength, 5})}, LossFunction::mse(),
+                   torch::randn({4, 2}));
+  // Samples without a token: LibTorch gives zeros for their queries.
+  at::Tensor none = tokens.clone();
+  none[2].zero_();
+  const test::Function padded = [&](const Tensors& p, const Tensors& x) {
+    return attention(p, x, masks[0].second(x));
+  };
+  test::FunctionNet net(parameters);
+  const auto graph = test::capture_function(net, padded, {torch::randn({4, kLength, 5}), none});
+  amp::FusedOptimizer optimizer(graph->parameters(), amp::SgdRule{.lr = 0});
+  CompiledStep step = compile(graph, LossFunction::mse(), optimizer);
+  const at::Tensor x = torch::randn({4, kLength, 5}), made = torch::full({4, 2}, 7.0F);
+  const void* pointers[] = {x.const_data_ptr(), none.const_data_ptr()};
+  step.forward(pointers, 4, made.data_ptr<float>());
+  EXPECT_TRUE(torch::equal(made[2], torch::zeros({2})));
+  EXPECT_TRUE(std::isfinite(step.step({x, none}, torch::randn({4, 2}))));
+  EXPECT_TRUE(step.gradient(graph->parameters()[0]).isfinite().all().item<bool>());
+}
+
+TEST(CompiledAttention, RefusesMasksWithGradientsByName) {
   const test::Function masked = [](const Tensors& p, const Tensors& x) {
     const at::Tensor y = torch::linear(x[0], p[0]);
-    return torch::scaled_dot_product_attention(y, y, y, x[1]);
+    return torch::scaled_dot_product_attention(y, y, y, p[1]);
   };
-  test::FunctionNet net({torch::randn({4, 4})});
-  const auto graph = test::capture_function(net, masked, {torch::randn({2, 3, 4}), torch::randn({2, 3, 3})});
+  test::FunctionNet net({torch::randn({4, 4}), torch::randn({3, 3})});
+  const auto graph = test::capture_function(net, masked, {torch::randn({2, 3, 4})});
   amp::FusedOptimizer optimizer(graph->parameters(), amp::SgdRule{.lr = 0});
   const std::string message = error_of([&] { compile(graph, LossFunction::mse(), optimizer); });
-  EXPECT_TRUE(contains(message, "mask")) << message;
+  EXPECT_TRUE(contains(message, "a mask without gradients")) << message;
 }
 
 TEST(CompiledEmbedding, HasLibTorchsGradientsAndLeavesPaddingAlone) {

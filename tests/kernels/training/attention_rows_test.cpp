@@ -67,6 +67,47 @@ TEST_P(AttentionRowsTest, ExponentialsAndProbabilitiesAreASoftmax) {
   }
 }
 
+TEST_P(AttentionRowsTest, MasksAddNumbersOrHideKeys) {
+  const AttentionRowOps& ops = attention_row_ops(GetParam());
+  const AttentionRowOps& plain = attention_row_ops(Isa::portable);
+  for (const bool truth : {false, true}) {
+    for (const auto& [keys, visible, step] : kCases) {
+      const Scores given(keys, visible, step, 8);
+      Scores made(keys, visible, step, 8), other(keys, visible, step, 8), again(keys, visible, step, 8);
+      std::vector<float> mask = test::random_floats(kRows * keys, 9, -3, 3);
+      for (size_t i = 0; truth && i < mask.size(); ++i) mask[i] = mask[i] > 0 ? 1.0F : 0.0F;
+      // Row 2 sees nothing.
+      for (int64_t j = 0; j < keys; ++j) mask[static_cast<size_t>(2 * keys + j)] = truth ? 0.0F : -INFINITY;
+      for (ScoreRows* rows : {&made.rows, &other.rows, &again.rows}) {
+        rows->mask = mask.data();
+        rows->mask_stride = keys;
+        rows->truth = truth;
+      }
+      float sums[kRows], logs[kRows], plain_sums[kRows], plain_logs[kRows];
+      ops.exponentials(made.rows, kScale, sums, logs);
+      plain.exponentials(other.rows, kScale, plain_sums, plain_logs);
+      ops.probabilities(again.rows, kScale, logs);
+      EXPECT_EQ(made.data, other.data);
+      for (int64_t r = 0; r < kRows; ++r) {
+        EXPECT_EQ(sums[r], plain_sums[r]);
+        EXPECT_EQ(logs[r], plain_logs[r]);
+        const auto weight = [&](int64_t j) {
+          const double m = double{mask[static_cast<size_t>(r * keys + j)]};
+          if (j >= given.seen(r) || (truth && m == 0)) return 0.0;
+          return std::exp(given.at(r, j) * double{kScale} + (truth ? 0 : m));
+        };
+        double total = 0;
+        for (int64_t j = 0; j < keys; ++j) total += weight(j);
+        for (int64_t j = 0; j < keys; ++j) {
+          const double exact = total == 0 ? 0 : weight(j) / total;
+          EXPECT_NEAR(made.at(r, j) / double{sums[r]}, exact, 0x1p-19) << "row " << r << ", key " << j;
+          EXPECT_NEAR(again.at(r, j), exact, 0x1p-19) << "row " << r << ", key " << j;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(AttentionRowsTest, GradientsDotsAndQuotients) {
   const AttentionRowOps& ops = attention_row_ops(GetParam());
   const AttentionRowOps& plain = attention_row_ops(Isa::portable);

@@ -49,12 +49,33 @@ inline int64_t visible_keys(const ScoreRows& x, int64_t r) {
   return seen < x.keys ? seen : x.keys;
 }
 
+/// The first n scores of row r, scaled and masked.
+inline void scale_scores(const ScoreRows& x, int64_t r, int64_t n, float scale) {
+  float* row = x.data + r * x.stride;
+  if (x.mask == nullptr) {
+    for (int64_t j = 0; j < n; ++j) row[j] *= scale;
+    return;
+  }
+  const float* mask = x.mask + r * x.mask_stride;
+  if (x.truth) {
+    for (int64_t j = 0; j < n; ++j) row[j] = mask[j] != 0.0F ? row[j] * scale : -__builtin_inff();
+    return;
+  }
+  for (int64_t j = 0; j < n; ++j) row[j] = row[j] * scale + mask[j];
+}
+
 void score_exponentials(const ScoreRows& x, float scale, float* sums, float* log_sums) {
   for (int64_t r = 0; r < x.rows; ++r) {
     float* row = x.data + r * x.stride;
     const int64_t n = visible_keys(x, r);
-    for (int64_t j = 0; j < n; ++j) row[j] *= scale;
+    scale_scores(x, r, n, scale);
     const float largest = largest_score(row, n);
+    if (x.mask != nullptr && largest == -__builtin_inff()) {  // no key
+      for (int64_t j = 0; j < x.keys; ++j) row[j] = 0.0F;
+      sums[r] = 1.0F;
+      log_sums[r] = __builtin_inff();
+      continue;
+    }
     for (int64_t j = 0; j < n; ++j) row[j] = exp_negative(row[j] - largest);
     for (int64_t j = n; j < x.keys; ++j) row[j] = 0.0F;
     sums[r] = sum_of_scores(n, [row](int64_t j) { return row[j]; });
@@ -67,8 +88,9 @@ void score_probabilities(const ScoreRows& x, float scale, const float* log_sums)
     float* row = x.data + r * x.stride;
     const int64_t n = visible_keys(x, r);
     const float shift = log_sums[r];
+    scale_scores(x, r, n, scale);
     for (int64_t j = 0; j < n; ++j) {
-      const float exponent = row[j] * scale - shift;
+      const float exponent = row[j] - shift;
       // Rounding alone takes it above 0.
       row[j] = exp_negative(exponent > 0.0F ? 0.0F : exponent);
     }

@@ -80,7 +80,18 @@ struct HeadWork {
   /// The scores of queries from `begin` on, and those that they see of all keys.
   ScoreRows block(int64_t begin) const {
     const int64_t rows = std::min(kQueryBlock, of.queries - begin);
-    ScoreRows x{scratch.scores, rows, of.keys, padded_length(of.keys), of.keys, 0};
+    ScoreRows x{.data = scratch.scores,
+                .rows = rows,
+                .keys = of.keys,
+                .stride = padded_length(of.keys),
+                .visible = of.keys};
+    if (of.mask >= 0) {
+      const MatrixView& mask = step.views[static_cast<size_t>(of.mask)];
+      x.mask =
+          mask.data + (sample * of.mask_sample + head * of.mask_head + begin * of.mask_query) * mask.stride;
+      x.mask_stride = of.mask_query * mask.stride;
+      x.truth = of.mask_truth;
+    }
     if (of.causal) {
       x.keys = std::min(of.keys, begin + rows);
       x.visible = begin + 1;

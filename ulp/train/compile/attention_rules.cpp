@@ -1,4 +1,4 @@
-// Embeddings, and scaled dot-product attention whose heads stay where the linear layers put them.
+// Scaled dot-product attention whose heads stay where the linear layers put them.
 #include <cmath>
 #include <optional>
 
@@ -7,35 +7,6 @@
 namespace ulp::train::compiled {
 
 namespace {
-
-void add_embedding(Builder& builder, const graph::Node& node) {
-  const int weight = builder.outside(node, "weight");
-  if (weight < 0 || builder.sizes(node, "weight").size() != 2)
-    builder.refuse(node, "expected a weight of two dimensions, got another one");
-  if (builder.flag(node, "scale_grad_by_freq") || builder.flag(node, "sparse"))
-    builder.refuse(node, "expected dense gradients that follow no frequencies, got others");
-  const int indices = builder.integers(node, "indices");
-  const int64_t classes = builder.at(weight).rows.at(1);
-  const int y = builder.make(node, *node.output());
-  if (builder.at(y).width != builder.at(weight).width)
-    builder.refuse(node, "expected rows of ", builder.at(weight).width, " numbers, got ",
-                   builder.at(y).width);
-  const auto padding = static_cast<int64_t>(builder.number(node, "padding_idx"));
-  builder.add_bound(node, indices, classes, builder.at(y).rows);
-  builder.emit({.op = Op::embedding, .out = y, .a = weight, .classes = indices});
-  builder.set_needs_gradient(y, builder.needs_gradient(weight));
-  builder.set(*node.output(), y);
-  builder.on_backward(y, [&builder, weight, indices, padding](int gradient) {
-    builder.contribute(weight, true, [&](int out, bool adds) {
-      builder.emit({.op = Op::embedding_gradient,
-                    .out = out,
-                    .a = gradient,
-                    .adds = adds,
-                    .from = padding,
-                    .classes = indices});
-    });
-  });
-}
 
 /// The 4-d value [samples, heads, length, size] is the exchange of the middle dimensions of a view of a value
 /// [samples, length, heads * size], or that by `permute`: gives the latter.
@@ -104,9 +75,37 @@ HeadSizes head_sizes(Builder& builder, const graph::Node& node, const char* argu
   return found;
 }
 
+/// The mask [samples, heads, queries, keys], which is repeated along dimensions of one and those that are missing in front.
+void add_mask(Builder& builder, const graph::Node& node, Attention& of) {
+  const graph::Argument& given = node.arg("attn_mask");
+  if (given.is_none()) return;
+  const auto sizes = builder.sizes(node, "attn_mask");
+  const int mask = builder.padded(node, "attn_mask");
+  if (builder.needs_gradient(mask)) builder.refuse(node, "expected a mask without gradients, got one with");
+  const graph::SizeExpr one{.offset = 1};
+  if (sizes.empty() || sizes.size() > 4 || !(sizes.back() == graph::SizeExpr{.offset = of.keys}))
+    builder.refuse(node, "expected a mask whose last dimension is the ", of.keys, " keys, got another one");
+  const auto size = [&](size_t from_end) {
+    return sizes.size() < from_end ? one : sizes[sizes.size() - from_end];
+  };
+  const auto steps = [&](const graph::SizeExpr& dim, const RowCount& whole, int64_t rows) {
+    if (dim == one) return int64_t{0};
+    if (!(builder.count_of(node, {dim}) == whole))
+      builder.refuse(node, "expected a mask of the sizes of the scores, or of one, got others");
+    return rows;
+  };
+  const auto rows_of = [&](const graph::SizeExpr& dim) { return dim == one ? 1 : dim.offset; };
+  of.mask_query = steps(size(2), {0, 1, of.queries}, 1);
+  of.mask_head = steps(size(3), {0, 1, of.heads}, rows_of(size(2)));
+  // Of three dimensions the first one is that of the samples where the scores have three, too.
+  const bool three = builder.sizes(node, "query").size() == 3;
+  if (three && of.mask_head != 0) builder.refuse(node, "expected a mask for one head, got one for several");
+  of.mask_sample = steps(size(4), of.batch, rows_of(size(3)) * rows_of(size(2)));
+  of.mask = mask;
+  of.mask_truth = given.is_value() && given.value->meta && given.value->meta->dtype == at::kBool;
+}
+
 Attention attention_of(Builder& builder, const graph::Node& node) {
-  if (!node.arg("attn_mask").is_none())
-    builder.refuse(node, "expected attention without a mask or a causal one, got a mask");
   const HeadSizes query = head_sizes(builder, node, "query"), key = head_sizes(builder, node, "key"),
                   value = head_sizes(builder, node, "value");
   Attention of;
@@ -136,6 +135,7 @@ Attention attention_of(Builder& builder, const graph::Node& node) {
   of.query = heads_of(builder, node, "query");
   of.key = heads_of(builder, node, "key");
   of.value = heads_of(builder, node, "value");
+  add_mask(builder, node, of);
   return of;
 }
 
@@ -211,7 +211,7 @@ int Builder::merged(const graph::Node& node, std::string_view argument, bool tra
 }
 
 std::vector<OpRow> attention_rules() {
-  return {{"aten::embedding", add_embedding}, {"aten::scaled_dot_product_attention", add_attention}};
+  return {{"aten::scaled_dot_product_attention", add_attention}};
 }
 
 }  // namespace ulp::train::compiled

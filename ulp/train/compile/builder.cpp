@@ -108,6 +108,11 @@ int Builder::make_alias(int matrix) {
   return made;
 }
 
+int Builder::make_of_any_type(const graph::Node& node, const graph::Value& value) {
+  if (value.meta && value.meta->dtype == at::kBool) return shaped(node, value.meta->sizes, Home::arena);
+  return make(node, value);
+}
+
 int Builder::make(const graph::Node& node, const graph::Value& value) {
   if (!value.meta) refuse(node, "expected a graph that knows its sizes, got none");
   if (value.meta->dtype != at::kFloat) refuse(node, "expected results of float32, got ", value.meta->dtype);
@@ -130,7 +135,7 @@ bool Builder::has_shape(const graph::Node& node, const graph::Value& value, int 
 }
 
 void Builder::set_reshaped(const graph::Node& node, int matrix) {
-  const int made = make(node, *node.output());
+  const int made = make_of_any_type(node, *node.output());
   if (alike(matrix, made)) return set(*node.output(), matrix);
   emit({.op = Op::reshape, .out = made, .a = matrix});
   set_needs_gradient(made, needs_gradient(matrix));
@@ -507,8 +512,9 @@ namespace {
 const std::map<std::string, OpRule>& all_rules() {
   static const std::map<std::string, OpRule> rules = [] {
     std::map<std::string, OpRule> made;
-    for (const auto& table : {layer_rules(), pointwise_rules(), shape_rules(), reduction_rules(),
-                              move_rules(), attention_rules(), conv_rules(), norm_rules(), pool_rules()}) {
+    for (const auto& table :
+         {layer_rules(), pointwise_rules(), shape_rules(), reduction_rules(), move_rules(), attention_rules(),
+          integer_rules(), conv_rules(), norm_rules(), pool_rules()}) {
       for (const OpRow& row : table) made.emplace(row.op, row.rule);
     }
     return made;

@@ -171,6 +171,8 @@ class Builder {
 
   /// A new matrix as the value's sizes say.
   int make(const graph::Node& node, const graph::Value& value);
+  /// The same for bool, too: 1 where it is true.
+  int make_of_any_type(const graph::Node& node, const graph::Value& value);
   int make_like(int matrix);
   int make(RowCount rows, int64_t width);
   int make_alias(int matrix);
@@ -281,6 +283,7 @@ std::vector<OpRow> shape_rules();
 std::vector<OpRow> reduction_rules();
 std::vector<OpRow> move_rules();
 std::vector<OpRow> attention_rules();
+std::vector<OpRow> integer_rules();
 std::vector<OpRow> conv_rules();
 std::vector<OpRow> norm_rules();
 std::vector<OpRow> pool_rules();

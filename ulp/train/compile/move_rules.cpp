@@ -285,7 +285,7 @@ void Builder::emit_move(Op op, int out, int a, Move move, bool adds) {
 }
 
 void Builder::set_moved(const graph::Node& node, const graph::Value& value, int source, Move move) {
-  const int made = make(node, value);
+  const int made = make_of_any_type(node, value);
   set_needs_gradient(made, needs_gradient(source));
   set(value, made);
   emit_move(Op::move, made, source, move, false);

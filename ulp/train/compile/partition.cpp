@@ -215,6 +215,7 @@ Cut cut_of(const StepRun& step, const Instruction& one) {
     case Op::move:
     case Op::move_back:
       return move_cut(step, one);
+    case Op::from_integers:
     case Op::embedding:
       return by_rows(view(one.out), kMoved);
     case Op::embedding_gradient:

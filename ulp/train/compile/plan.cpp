@@ -20,6 +20,7 @@ std::vector<int> StepPlan::operands(const Instruction& one) const {
                                    of.value_gradient, of.result_gradient})
     all.push_back(heads.matrix);
   all.push_back(of.log_sums);
+  all.push_back(of.mask);
   return all;
 }
 

@@ -86,7 +86,8 @@ enum class Op : uint8_t {
   move_back,           ///< what of out the move `detail` names (+)= a
   embedding,           ///< out[r] = row classes[r] of a
   embedding_gradient,  ///< row classes[r] of out += a[r], but for the class `from`; out = 0 before unless `adds`
-  attention,           ///< the attention `detail`
+  from_integers,  ///< out = the integers `classes`, or 1 where they compare with `from` as `compare` says
+  attention,      ///< the attention `detail`
   attention_gradient,  ///< its gradient
   // Of images that lie channels-last, by image_run.cpp; `shape` names a convolution or a pool of the plan.
   to_pixels,           ///< out = the row-major images a, of `from` by `to` pixels
@@ -111,6 +112,9 @@ enum class Op : uint8_t {
   average_pool_gradient,
 };
 
+/// A comparison of an integer with a number; none: the integer itself.
+enum class Compare : uint8_t { none, equal, not_equal, less, less_equal, greater, greater_equal };
+
 /// One call of a kernel. Operands are numbers of matrices, -1 for none.
 struct Instruction {
   Op op = Op::fill;
@@ -123,6 +127,7 @@ struct Instruction {
   bool second_adds = false;  ///< to what e holds
   bool mean = false;
   bool transposed = false;
+  Compare compare = Compare::none;
   int64_t from = 0, to = 0, columns = 0;
   int classes = -1;  ///< which integer input; kTargets: the targets of the loss
   int detail = -1;   ///< which of the plan's moves or attentions
@@ -163,6 +168,10 @@ struct Attention {
   int64_t heads = 1, key_heads = 1, queries = 0, keys = 0, size = 0, value_size = 0;
   float scale = 1;
   bool causal = false;
+  /// What is added to the scores, or whether keys count: a row for each query, the same one where a step is 0.
+  int mask = -1;
+  bool mask_truth = false;
+  int64_t mask_sample = 0, mask_head = 0, mask_query = 0;  ///< in rows
   float dropout = 0;
   int64_t draw = 0;  ///< the number of the dropout
   /// Floats that one caller of run_attention needs.

@@ -207,6 +207,40 @@ void embed(const Operands& of) {
   }
 }
 
+/// Whether an integer compares with `from` as the instruction says.
+bool compares(Compare how, int64_t value, int64_t with) {
+  switch (how) {
+    case Compare::equal:
+      return value == with;
+    case Compare::not_equal:
+      return value != with;
+    case Compare::less:
+      return value < with;
+    case Compare::less_equal:
+      return value <= with;
+    case Compare::greater:
+      return value > with;
+    case Compare::greater_equal:
+      return value >= with;
+    case Compare::none:
+      break;
+  }
+  return false;
+}
+
+void widen_integers(const Operands& of) {
+  const Instruction& one = of.one;
+  const MatrixView& out = of.out();
+  for (int64_t r = of.begin; r < of.end; ++r) {
+    const int64_t* from = of.classes() + r * out.width;
+    float* to = out.data + r * out.stride;
+    for (int64_t j = 0; j < out.width; ++j) {
+      to[j] = one.compare == Compare::none ? static_cast<float>(from[j])
+                                           : static_cast<float>(compares(one.compare, from[j], one.from));
+    }
+  }
+}
+
 void attend(const Operands& of) {
   const Attention& attention = of.step.plan->attentions[static_cast<size_t>(of.one.detail)];
   const auto run = of.one.op == Op::attention ? run_attention : run_attention_gradient;
@@ -342,6 +376,8 @@ void run_piece(const Operands& of) {
     case Op::embedding:
     case Op::embedding_gradient:
       return embed(of);
+    case Op::from_integers:
+      return widen_integers(of);
     case Op::attention:
     case Op::attention_gradient:
       return attend(of);

@@ -49,7 +49,7 @@ int Builder::broadcast(const graph::Node& node, std::string_view argument, const
   const std::vector<graph::SizeExpr>& wanted = to.meta->sizes;
   const int x = padded(node, argument);
   if (own == wanted) return x;
-  const int made = make(node, to);
+  const int made = make_of_any_type(node, to);
   const size_t last = wanted.empty() ? 0 : wanted.size() - 1;
   set_needs_gradient(made, needs_gradient(x));
   if (at(x).rows == RowCount{} && at(x).width == 1) {
