@@ -141,11 +141,8 @@ Attention attention_of(Builder& builder, const graph::Node& node) {
 
 /// A matrix for the result, or for a gradient like it.
 HeadsMatrix make_heads(Builder& builder, const Attention& of, bool merged) {
-  const auto times = [](RowCount rows, int64_t factor) {
-    return RowCount{rows.numerator * factor, rows.denominator, rows.offset * factor};
-  };
-  return merged ? HeadsMatrix{builder.make(times(of.batch, of.queries), of.heads * of.value_size), true, 0}
-                : HeadsMatrix{builder.make(times(of.batch, of.heads * of.queries), of.value_size), false, 0};
+  return merged ? HeadsMatrix{builder.make(of.batch.times(of.queries), of.heads * of.value_size), true, 0}
+                : HeadsMatrix{builder.make(of.batch.times(of.heads * of.queries), of.value_size), false, 0};
 }
 
 /// The result in the node's own sizes: heads before positions.
@@ -163,8 +160,7 @@ void set_heads_first(Builder& builder, const graph::Node& node, const Attention&
 void add_attention(Builder& builder, const graph::Node& node) {
   Attention of = attention_of(builder, node);
   of.result = make_heads(builder, of, of.query.merged);
-  of.log_sums = builder.make(
-      {of.batch.numerator * of.heads, of.batch.denominator, of.batch.offset * of.heads}, of.queries);
+  of.log_sums = builder.make(of.batch.times(of.heads), of.queries);
   builder.emit_attention(Op::attention, of);
   const int y = of.result.matrix;
   const bool needs = builder.needs_gradient(of.query.matrix) || builder.needs_gradient(of.key.matrix) ||

@@ -20,10 +20,6 @@ int64_t stride_for(int64_t width) {
   return stride % kUneven == 0 ? stride + kLanes : stride;
 }
 
-RowCount times(RowCount rows, int64_t factor) {
-  return {rows.numerator * factor, rows.denominator, rows.offset * factor};
-}
-
 /// numerator / denominator in lowest terms, so that equal counts are equal numbers.
 RowCount reduced(RowCount rows) {
   if (rows.numerator == 0) return {0, 1, rows.offset};
@@ -64,10 +60,10 @@ RowCount Builder::rows_of(const graph::Node& node, const std::vector<graph::Size
     if (!size.rest.terms.empty())
       refuse(node, "expected sizes that follow the batch alone, got a free dimension");
     if (size.constant()) {
-      rows = times(rows, size.offset);
+      rows = rows.times(size.offset);
     } else if (rows.numerator == 0) {
       const int64_t factor = rows.offset;
-      rows = times({size.numerator, size.denominator, size.offset}, factor);
+      rows = RowCount{size.numerator, size.denominator, size.offset}.times(factor);
     } else {
       refuse(node, "expected one dimension that follows the batch, got two");
     }
@@ -514,7 +510,7 @@ const std::map<std::string, OpRule>& all_rules() {
     std::map<std::string, OpRule> made;
     for (const auto& table :
          {layer_rules(), pointwise_rules(), shape_rules(), reduction_rules(), move_rules(), attention_rules(),
-          integer_rules(), conv_rules(), norm_rules(), pool_rules()}) {
+          integer_rules(), recurrent_rules(), conv_rules(), norm_rules(), pool_rules()}) {
       for (const OpRow& row : table) made.emplace(row.op, row.rule);
     }
     return made;

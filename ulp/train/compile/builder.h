@@ -185,6 +185,8 @@ class Builder {
     Op plain = Op::forward_product;  ///< what it is where nothing is packed
   };
   void emit_product(const Product& product, bool packs);
+  /// b, or b^T, as the right side of products.
+  int packed(int b, bool transposed);
   /// Whether the products of a layer of so many weights are packed.
   bool packs_products(int64_t weights) const;
   const PlanMatrix& at(int matrix) const { return built_.plan.matrices[static_cast<size_t>(matrix)]; }
@@ -213,6 +215,9 @@ class Builder {
   /// Whether a matrix has the rows and columns of a value.
   bool has_shape(const graph::Node& node, const graph::Value& value, int matrix) const;
   void emit_attention(Op op, Attention attention);
+  void emit_recurrent(Op op, const Recurrent& layer);
+  /// y = x without the numbers that are drawn with the probability p.
+  void emit_dropout(int x, int y, double p);
 
   /// Whether one argument of the whole graph reads the memory of a matrix, views of it, which share it, left out.
   bool read_once(int matrix) const;
@@ -284,6 +289,7 @@ std::vector<OpRow> reduction_rules();
 std::vector<OpRow> move_rules();
 std::vector<OpRow> attention_rules();
 std::vector<OpRow> integer_rules();
+std::vector<OpRow> recurrent_rules();
 std::vector<OpRow> conv_rules();
 std::vector<OpRow> norm_rules();
 std::vector<OpRow> pool_rules();

@@ -288,6 +288,7 @@ CompiledStep compile(const std::shared_ptr<graph::GraphModule>& module, const Lo
   run.packed = &kernels::packed_product_ops(kernels::selected_isa(), bf16);
   run.rows = &kernels::step_row_ops(kernels::selected_isa());
   run.attention = &kernels::attention_row_ops(kernels::selected_isa());
+  run.cells = &kernels::recurrent_cell_ops(kernels::selected_isa());
   run.convs = &kernels::conv_product_ops(kernels::selected_isa());
   run.images = &kernels::step_image_ops(kernels::selected_isa());
   run.integers.resize(parts->built.inputs.size());

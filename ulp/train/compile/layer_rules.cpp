@@ -120,24 +120,28 @@ void add_dropout(Builder& builder, const graph::Node& node) {
   if (!(p > 0 && p < 1)) builder.refuse(node, "expected 0 <= p < 1, got ", p);
   const int x = builder.stored(node, "input");
   const int y = builder.make_as(node, *node.output(), x);
+  builder.emit_dropout(x, y, p);
+  builder.set(*node.output(), y);
+}
+
+}  // namespace
+
+void Builder::emit_dropout(int x, int y, double p) {
   Instruction one{.op = Op::dropout,
                   .out = y,
                   .a = x,
                   .p = {static_cast<float>(p), static_cast<float>(1 / (1 - p))},
-                  .columns = builder.next_draw()};
-  builder.emit(one);
-  builder.set_needs_gradient(y, builder.needs_gradient(x));
-  builder.set(*node.output(), y);
-  builder.on_backward(y, [&builder, x, one](int gradient) mutable {
-    builder.contribute(x, false, [&](int out, bool) {
+                  .columns = next_draw()};
+  emit(one);
+  set_needs_gradient(y, needs_gradient(x));
+  on_backward(y, [this, x, one](int gradient) mutable {
+    contribute(x, false, [&](int out, bool) {
       one.out = out;
       one.a = gradient;
-      builder.emit(one);
+      emit(one);
     });
   });
 }
-
-}  // namespace
 
 bool Builder::packs_products(int64_t weights) const {
   constexpr int64_t kManyWeights = 65536;  // small ones are read as they lie: a step has few samples for them
@@ -150,18 +154,24 @@ void Builder::emit_product(const Product& of, bool packs) {
     emit({.op = of.plain, .out = of.out, .a = of.a, .b = right, .c = of.bias, .adds = of.adds});
     return;
   }
-  constexpr int64_t kPanelColumns = 32;
-  const int64_t columns = at(of.out).width;
-  const RowCount inner = of.right_transposed ? RowCount{0, 1, at(of.b).width} : at(of.b).rows;
-  const int packed = make(inner, (columns + kPanelColumns - 1) / kPanelColumns * kPanelColumns);
-  emit({.op = Op::pack, .out = packed, .a = of.b, .transposed = of.right_transposed});
+  const int right = packed(of.b, of.right_transposed);
   emit({.op = Op::packed_product,
         .out = of.out,
         .a = of.a,
-        .b = packed,
+        .b = right,
         .c = of.bias,
         .adds = of.adds,
         .transposed = of.left_transposed});
+}
+
+int Builder::packed(int b, bool transposed) {
+  constexpr int64_t kPanelColumns = 32;  // of the widest panel
+  const PlanMatrix of = at(b);
+  const int64_t columns = transposed ? of.rows.at(1) : of.width;
+  const int made = make(transposed ? RowCount{0, 1, of.width} : of.rows,
+                        (columns + kPanelColumns - 1) / kPanelColumns * kPanelColumns);
+  emit({.op = Op::pack, .out = made, .a = b, .transposed = transposed});
+  return made;
 }
 
 int Builder::transposed(int weight) {

@@ -8,10 +8,6 @@ namespace ulp::train::compiled {
 
 namespace {
 
-RowCount times(RowCount rows, int64_t factor) {
-  return {rows.numerator * factor, rows.denominator, rows.offset * factor};
-}
-
 int64_t counted(Builder& builder, const graph::Node& node, int64_t dim, size_t dimensions) {
   const auto count = static_cast<int64_t>(dimensions);
   const int64_t found = dim < 0 ? dim + count : dim;
@@ -96,7 +92,7 @@ void set_part(Builder& builder, const graph::Node& node, const graph::Value& val
       move.dims.push_back(dim);
       continue;
     }
-    move.start = times(dim.step, part.start);
+    move.start = dim.step.times(part.start);
     move.start_column = dim.columns * part.start;
     if (part.drops) continue;
     if (!value.meta) builder.refuse(node, "expected a graph that knows its sizes, got none");
@@ -104,7 +100,7 @@ void set_part(Builder& builder, const graph::Node& node, const graph::Value& val
     if (!made.constant())
       builder.refuse(node, "expected a part of a fixed size, got one that follows the batch");
     dim.size = {0, 1, made.offset};
-    dim.step = times(dim.step, part.step);
+    dim.step = dim.step.times(part.step);
     dim.columns *= part.step;
     move.dims.push_back(dim);
   }
@@ -195,7 +191,7 @@ void add_concat_along(Builder& builder, const graph::Node& node, size_t dim) {
     for (size_t d = 0; d < sizes.size(); ++d) {
       piece.move.dims.push_back(builder.move_dim(node, sizes, d));
       if (d != dim) continue;
-      piece.move.start = times(piece.move.dims.back().step, start);
+      piece.move.start = piece.move.dims.back().step.times(start);
       piece.move.dims.back().size = {0, 1, own[d].offset};
     }
     start += own[dim].offset;

@@ -138,6 +138,17 @@ Cut attention_cut(const StepRun& step, const Instruction& one) {
               scores * (products * (backward ? 2.5 : 1) * step.multiply_add_nanoseconds + kExponential)};
 }
 
+/// Samples, which have nothing of each other: a share for each thread, as each reads all weights in every step.
+Cut recurrent_cut(const StepRun& step, const Instruction& one) {
+  const Recurrent& of = step.plan->recurrents[static_cast<size_t>(one.detail)];
+  const int64_t batch = of.batch.at(step.batch), workers = step.pool == nullptr ? 1 : step.pool->workers();
+  const auto gates = static_cast<double>(batch * of.steps * of.gate_count() * of.hidden);
+  return {
+      .units = batch,
+      .grain = (batch + workers - 1) / workers,
+      .nanoseconds = gates * (static_cast<double>(of.hidden) * step.multiply_add_nanoseconds + kExponential)};
+}
+
 }  // namespace
 
 bool cut_by_columns(const MatrixView& out) {
@@ -223,6 +234,9 @@ Cut cut_of(const StepRun& step, const Instruction& one) {
     case Op::attention:
     case Op::attention_gradient:
       return attention_cut(step, one);
+    case Op::recurrent:
+    case Op::recurrent_gradient:
+      return recurrent_cut(step, one);
     case Op::take_loss:
       return {};
     default:
@@ -268,6 +282,8 @@ void make_scratch(const StepPlan& plan, StepRun& step, int64_t batch) {
   }
   for (const Attention& attention : plan.attentions)
     step.scratch_floats = std::max(step.scratch_floats, static_cast<size_t>(attention.scratch()));
+  for (const Recurrent& recurrent : plan.recurrents)
+    step.scratch_floats = std::max(step.scratch_floats, static_cast<size_t>(recurrent.scratch()));
   const auto packs = [](const Instruction& one) { return one.op == Op::packed_product; };
   if (std::ranges::any_of(plan.instructions, packs))
     step.scratch_floats = std::max(step.scratch_floats, static_cast<size_t>(packed_scratch()));

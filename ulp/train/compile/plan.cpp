@@ -14,6 +14,13 @@ int StepPlan::root(int matrix) const {
 
 std::vector<int> StepPlan::operands(const Instruction& one) const {
   std::vector<int> all = {one.out, one.a, one.b, one.c, one.d, one.e};
+  if (one.op == Op::recurrent || one.op == Op::recurrent_gradient) {
+    const Recurrent& of = recurrents[static_cast<size_t>(one.detail)];
+    all.insert(all.end(), {of.gates, of.hidden_gates, of.hidden_bias, of.packed, of.result, of.before,
+                           of.cells, of.first_state, of.first_cell, of.result_gradient, of.gates_gradient,
+                           of.hidden_gradient, of.first_state_gradient, of.first_cell_gradient});
+    return all;
+  }
   if (one.op != Op::attention && one.op != Op::attention_gradient) return all;
   const Attention& of = attentions[static_cast<size_t>(one.detail)];
   for (const HeadsMatrix& heads : {of.query, of.key, of.value, of.result, of.query_gradient, of.key_gradient,

@@ -11,6 +11,7 @@
 #include "ulp/kernels/training/conv_products.h"
 #include "ulp/kernels/training/layer_product.h"
 #include "ulp/kernels/training/packed_product.h"
+#include "ulp/kernels/training/recurrent_cells.h"
 #include "ulp/kernels/training/step_images.h"
 #include "ulp/kernels/training/step_rows.h"
 
@@ -20,6 +21,7 @@ namespace ulp::train::compiled {
 struct RowCount {
   int64_t numerator = 0, denominator = 1, offset = 1;
   int64_t at(int64_t batch) const { return numerator * batch / denominator + offset; }
+  RowCount times(int64_t factor) const { return {numerator * factor, denominator, offset * factor}; }
   bool operator==(const RowCount&) const = default;
 };
 
@@ -89,6 +91,8 @@ enum class Op : uint8_t {
   from_integers,  ///< out = the integers `classes`, or 1 where they compare with `from` as `compare` says
   attention,      ///< the attention `detail`
   attention_gradient,  ///< its gradient
+  recurrent,           ///< all steps of the recurrent layer `detail`
+  recurrent_gradient,  ///< their gradients
   // Of images that lie channels-last, by image_run.cpp; `shape` names a convolution or a pool of the plan.
   to_pixels,           ///< out = the row-major images a, of `from` by `to` pixels
   from_pixels,         ///< and back
@@ -130,7 +134,7 @@ struct Instruction {
   Compare compare = Compare::none;
   int64_t from = 0, to = 0, columns = 0;
   int classes = -1;  ///< which integer input; kTargets: the targets of the loss
-  int detail = -1;   ///< which of the plan's moves or attentions
+  int detail = -1;   ///< which of the plan's moves, attentions or recurrent layers
   int shape = -1;    ///< which convolution or pool of the plan
 };
 constexpr int kTargets = -2;
@@ -178,6 +182,30 @@ struct Attention {
   int64_t scratch() const;
 };
 
+/// One direction of a layer of LSTM or GRU cells. Matrices of all steps have a row for each sample and step, sample by
+/// sample if `batch_first`; gates and states are those of RecurrentCellOps.
+struct Recurrent {
+  bool gru = false, batch_first = false, reverse = false;
+  RowCount batch;
+  int64_t steps = 0, hidden = 0;
+  int gates = -1;         ///< of the input, with its bias; behind their curves afterwards
+  int hidden_gates = -1;  ///< gru: of the state before
+  int hidden_bias = -1;   ///< gru: of those
+  int packed = -1;        ///< weights of the state, as the right side of its products
+  int result = -1;        ///< states, `hidden` columns from `column` on
+  int64_t column = 0;
+  int before = -1;                        ///< the states before each step
+  int cells = -1;                         ///< lstm
+  int first_state = -1, first_cell = -1;  ///< [batch, hidden]; none: 0
+  // Of the gradient, whose `packed` are the weights in the other order:
+  int result_gradient = -1, gates_gradient = -1;
+  int hidden_gradient = -1;  ///< of hidden_gates; lstm: that of the gates
+  int first_state_gradient = -1, first_cell_gradient = -1;
+  int64_t gate_count() const { return gru ? 3 : 4; }
+  /// Floats that one caller of run_recurrent needs.
+  int64_t scratch() const;
+};
+
 /// A convolution, and the steps of its weights from one output channel, input channel and tap to the next.
 struct PlannedConv {
   kernels::StepConv conv;
@@ -191,6 +219,7 @@ struct StepPlan {
   std::vector<Instruction> instructions;
   std::vector<Move> moves;
   std::vector<Attention> attentions;
+  std::vector<Recurrent> recurrents;
   size_t forward_end = 0, update_begin = 0;
   std::vector<PlannedConv> convs;
   std::vector<kernels::StepPool> pools;
@@ -226,6 +255,7 @@ struct StepRun {
   const kernels::PackedProductOps* packed = nullptr;
   const kernels::StepRowOps* rows = nullptr;
   const kernels::AttentionRowOps* attention = nullptr;
+  const kernels::RecurrentCellOps* cells = nullptr;
   const kernels::ConvProductOps* convs = nullptr;
   const kernels::StepImageOps* images = nullptr;
   const StepPlan* plan = nullptr;
@@ -249,6 +279,10 @@ void run_attention(const Attention& attention, const StepRun& step, int64_t begi
 void run_attention_gradient(const Attention& attention, const StepRun& step, int64_t begin, int64_t end,
                             float* scratch);
 
+/// Computes all steps of the samples [begin, end), forward or backward. `scratch` holds Recurrent::scratch() floats.
+void run_recurrent(const Recurrent& layer, const StepRun& step, int64_t begin, int64_t end, float* scratch);
+void run_recurrent_gradient(const Recurrent& layer, const StepRun& step, int64_t begin, int64_t end,
+                            float* scratch);
 /// How many units an instruction on images has, which may be computed in any order.
 int64_t image_units(const StepRun& step, const Instruction& one);
 /// Computes units [begin, end) of an instruction on images.

@@ -207,6 +207,12 @@ void embed(const Operands& of) {
   }
 }
 
+void recur(const Operands& of) {
+  const Recurrent& layer = of.step.plan->recurrents[static_cast<size_t>(of.one.detail)];
+  const auto run = of.one.op == Op::recurrent ? run_recurrent : run_recurrent_gradient;
+  run(layer, of.step, of.begin, of.end, of.scratch());
+}
+
 /// Whether an integer compares with `from` as the instruction says.
 bool compares(Compare how, int64_t value, int64_t with) {
   switch (how) {
@@ -381,6 +387,9 @@ void run_piece(const Operands& of) {
     case Op::attention:
     case Op::attention_gradient:
       return attend(of);
+    case Op::recurrent:
+    case Op::recurrent_gradient:
+      return recur(of);
     case Op::take_loss:
       of.step.loss = static_cast<double>(of.a().data[0]);
       return;
