@@ -2,6 +2,8 @@
 #include "compiled_support.h"
 #include "error_of.h"
 #include "ulp/amp/optimizer/fused_step.h"
+#include "ulp/prune/masks/apply_mask.h"
+#include "ulp/prune/masks/bit_mask.h"
 
 namespace ulp::train {
 namespace {
@@ -468,6 +470,39 @@ TEST(CompiledStep, NonFiniteGradientsSkipTheUpdate) {
   const auto& state = static_cast<const amp::FusedParamState&>(
       *optimizer.state().at(graph->parameters()[0].unsafeGetTensorImpl()));
   EXPECT_TRUE(torch::equal(state.momentum_buffer, step.gradient(graph->parameters()[0])));
+}
+
+TEST(CompiledStep, BackwardAndApplyAreAStep) {
+  const auto one = captured_mlp(31, 16), two = captured_mlp(31, 16);
+  amp::FusedOptimizer of_one(one->parameters(), amp::AdamRule{}), of_two(two->parameters(), amp::AdamRule{});
+  CompiledStep step = compile(one, LossFunction::mse(), of_one, {.max_norm = 0.1});
+  CompiledStep halves = compile(two, LossFunction::mse(), of_two, {.max_norm = 0.1});
+  EXPECT_TRUE(contains(error_of([&] { halves.apply(); }), "expected backward() before"));
+  for (int i = 0; i < 3; ++i) {
+    const at::Tensor x = normal({16, 8}), y = normal({16, 4});
+    const at::Tensor before = two->parameters()[0].detach().clone();
+    EXPECT_EQ(step.step(x, y), halves.backward({x}, y));
+    EXPECT_TRUE(torch::equal(two->parameters()[0], before));
+    EXPECT_EQ(step.update().grad_norm, halves.apply().grad_norm);
+    for (size_t p = 0; p < one->parameters().size(); ++p)
+      EXPECT_TRUE(torch::equal(one->parameters()[p], two->parameters()[p]));
+    EXPECT_TRUE(contains(error_of([&] { halves.apply(); }), "expected backward() before"));
+  }
+}
+
+TEST(CompiledStep, MaskedParameters) {
+  torch::manual_seed(32);
+  const at::Tensor keep = torch::rand({33, 5}) < 0.5, row = torch::rand({33}) < 0.5;
+  for (const bool dense : {false, true}) {
+    const Tensors parameters = {normal({33, 5}), normal({33}), normal({4, 33})};
+    const at::Tensor bits = prune::pack_mask(keep), row_bits = prune::pack_mask(row);
+    const test::Function net = [=](const Tensors& p, const Tensors& x) {
+      return torch::linear(torch::tanh(torch::linear(x[0], prune::apply_mask(p[0], bits, dense),
+                                                     prune::apply_mask(p[1], row_bits, dense))),
+                           p[2]);
+    };
+    expect_gradients("masked", net, parameters, {normal({20, 5})}, LossFunction::mse(), normal({20, 4}));
+  }
 }
 
 TEST(CompiledStep, RefusesByNameWhatItDoesNotTake) {

@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "ulp/base/error.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
 #include "ulp/train/compile/compiled_step.h"
@@ -109,10 +108,8 @@ inline Tensors bits_of_steps(const std::shared_ptr<graph::GraphModule>& graph, c
   for (size_t i = 0; i < before.size(); ++i) {
     at::Tensor parameter = graph->parameters()[i];
     made.push_back(parameter.clone());
-    try {
-      made.push_back(step.gradient(parameter).clone());
-    } catch (const Error&) {  // a parameter without one
-    }
+    if (const at::Tensor gradient = step.find_gradient(parameter); gradient.defined())
+      made.push_back(gradient.clone());
     parameter.copy_(before[i]);
   }
   return made;

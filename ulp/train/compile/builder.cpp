@@ -509,8 +509,8 @@ const std::map<std::string, OpRule>& all_rules() {
   static const std::map<std::string, OpRule> rules = [] {
     std::map<std::string, OpRule> made;
     for (const auto& table :
-         {layer_rules(), pointwise_rules(), shape_rules(), reduction_rules(), move_rules(), attention_rules(),
-          integer_rules(), recurrent_rules(), conv_rules(), norm_rules(), pool_rules()}) {
+         {layer_rules(), mask_rules(), pointwise_rules(), shape_rules(), reduction_rules(), move_rules(),
+          attention_rules(), integer_rules(), recurrent_rules(), conv_rules(), norm_rules(), pool_rules()}) {
       for (const OpRow& row : table) made.emplace(row.op, row.rule);
     }
     return made;

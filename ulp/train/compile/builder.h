@@ -72,6 +72,14 @@ struct ImageSize {
   int64_t height = 1, width = 1;
 };
 
+/// A parameter under a mask of the graph, and the tensor that holds what is kept of it.
+struct MaskedParameter {
+  std::string mask;  ///< the name of its bits in the graph
+  at::Tensor bits;   ///< when the plan was made
+  at::Tensor kept;
+  int matrix = -1;  ///< of `kept`
+};
+
 /// What the builder makes.
 struct BuiltStep {
   BatchRange batch_range;
@@ -81,6 +89,7 @@ struct BuiltStep {
   std::vector<IndexBound> bounds;
   std::vector<BatchCounter> counters;
   std::vector<LeastRows> least_rows;
+  std::vector<MaskedParameter> masks;
   int result = -1;                     ///< the graph's; -1: it is no matrix of floats
   std::vector<graph::SizeExpr> sizes;  ///< of the result
   int targets = -1;                    ///< the matrix of the loss's targets; -1: classes or none
@@ -156,6 +165,8 @@ class Builder {
 
   /// A parameter or buffer as it lies in memory.
   int outside(const graph::Node& node, std::string_view argument);
+  /// The matrix of what a mask keeps of a parameter, and the number of the mask in instructions.
+  std::pair<int, int64_t> add_masked(const graph::Node& node, int parameter);
   /// The integer input that an argument names.
   int integers(const graph::Node& node, std::string_view argument) const;
   bool is_integers(const graph::Node& node, std::string_view argument) const;
@@ -283,6 +294,7 @@ std::vector<std::string> compiled_ops();
 
 // The tables of the files of rules.
 std::vector<OpRow> layer_rules();
+std::vector<OpRow> mask_rules();
 std::vector<OpRow> pointwise_rules();
 std::vector<OpRow> shape_rules();
 std::vector<OpRow> reduction_rules();

@@ -59,6 +59,8 @@ struct CompiledStep::Parts {
   at::Tensor arena = {};
   int64_t capacity = 0, batch = 0;
   size_t parameter_count = 0;  ///< of the optimizer
+  size_t node_count = 0;       ///< of the graph
+  bool has_gradients = false;  ///< of backward(), which no update has used
   std::vector<std::pair<size_t, size_t>> outside_aliases =
       {};                                  ///< and the matrix of built.outside that each is
   std::vector<const void*> pointers = {};  ///< of the inputs, kept for their room
@@ -118,7 +120,25 @@ struct CompiledStep::Parts {
         fail(where, "expected '", counter.name, "' to be one int64 on the CPU, got ", counter.tensor.dtype(),
              ' ', counter.tensor.sizes());
     }
+    for (size_t i = 0; i < built.masks.size(); ++i) find_mask(where, i);
+    if (module->graph().nodes().size() != node_count) {
+      fail(where, "expected the network with the ", node_count,
+           " nodes that it had when it was compiled, got ", module->graph().nodes().size(),
+           "; compile the step again");
+    }
     for (const auto& [alias, matrix] : outside_aliases) run.views[alias].data = run.views[matrix].data;
+  }
+
+  /// Where the bits of a mask are now; they may be others than when the step was compiled.
+  void find_mask(const char* where, size_t i) {
+    const compiled::MaskedParameter& of = built.masks[i];
+    const graph::Attribute* now = module->graph().find_attribute(of.mask);
+    if (now == nullptr || !now->tensor.is_contiguous() || now->tensor.scalar_type() != at::kByte ||
+        now->tensor.numel() != of.bits.numel()) {
+      fail(where, "expected the mask '", of.mask, "' as it was when it was compiled, of ", of.bits.numel(),
+           " bytes, got another one or none; compile the step again");
+    }
+    run.masks[i] = now->tensor.const_data_ptr<uint8_t>();
   }
 
   size_t optimizer_parameters() const {
@@ -197,8 +217,10 @@ struct CompiledStep::Parts {
     }
   }
 
-  float step(std::span<const void* const> inputs, const void* targets, const float* weights,
+  /// Forward and backward.
+  void learn(std::span<const void* const> inputs, const void* targets, const float* weights,
              int64_t samples) {
+    has_gradients = false;
     check_batch(kStepWhere, samples);
     set_batch(samples);
     set_inputs(kStepWhere, inputs);
@@ -220,6 +242,22 @@ struct CompiledStep::Parts {
     check_classes(kStepWhere, true);
     set_random();
     compiled::run(built.plan, run, 0, built.plan.update_begin);
+    has_gradients = true;
+  }
+
+  /// The update.
+  void apply() {
+    if (!has_gradients)
+      fail("train.CompiledStep.apply", "expected backward() before, got no gradients since the last update");
+    check_trained();
+    has_gradients = false;
+    update = prepared->apply(options.max_norm, options.check_finite, pool.get());
+  }
+
+  float step(std::span<const void* const> inputs, const void* targets, const float* weights,
+             int64_t samples) {
+    learn(inputs, targets, weights, samples);
+    has_gradients = false;
     update = prepared->apply(options.max_norm, options.check_finite, pool.get());
     change_buffers();
     loss = static_cast<float>(run.loss);
@@ -241,12 +279,72 @@ struct CompiledStep::Parts {
       counter.tensor.unsafeGetTensorImpl()->bump_version();
     }
   }
+  /// What tensors of the caller's hold.
+  struct Given {
+    const void* targets = nullptr;
+    const float* weights = nullptr;
+    int64_t batch = 1;
+  };
+  Given check_tensors(const std::vector<at::Tensor>& inputs, const at::Tensor& targets,
+                      const at::Tensor& weights);
 
   void expect_one_input(const char* where) const {
     if (built.inputs.size() != 1 || built.inputs[0].integers)
       fail(where, "expected a graph of one input of floats, got one of ", built.inputs.size(), " inputs");
   }
 };
+
+CompiledStep::Parts::Given CompiledStep::Parts::check_tensors(const std::vector<at::Tensor>& inputs,
+                                                              const at::Tensor& targets,
+                                                              const at::Tensor& weights) {
+  if (inputs.size() != built.inputs.size())
+    fail(kStepWhere, "expected ", built.inputs.size(), " inputs, got ", inputs.size());
+  int64_t samples = 1;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (built.inputs[i].batch_dim == 0 && inputs[i].defined() && inputs[i].dim() > 0) {
+      samples = inputs[i].size(0);
+      break;
+    }
+  }
+  check_batch(kStepWhere, samples);
+  const auto check = [&](const at::Tensor& tensor, const std::string& name, at::ScalarType type,
+                         const std::vector<graph::SizeExpr>& sizes) {
+    if (tensor.defined() && tensor.scalar_type() == type && tensor.device().is_cpu() &&
+        tensor.is_contiguous() && has_sizes(tensor, sizes, samples))
+      return;
+    const std::vector<int64_t> wanted = sizes_at(sizes, samples);
+    if (!tensor.defined()) fail(kStepWhere, "expected a tensor for '", name, "', got none");
+    fail(kStepWhere, "expected a contiguous tensor of ", type, ' ', at::IntArrayRef(wanted),
+         " on the CPU for '", name, "', got ", tensor.dtype(), ' ', tensor.sizes());
+  };
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const compiled::StepInput& input = built.inputs[i];
+    check(inputs[i], input.name, input.integers ? at::kLong : at::kFloat, input.sizes);
+    pointers[i] = inputs[i].const_data_ptr();
+  }
+  if (weights.defined() && loss_function.kind != LossFunction::Kind::weighted_cross_entropy)
+    fail(kStepWhere, "expected no weights, got some");
+  if (loss_function.kind == LossFunction::Kind::none)
+    return {targets.defined() ? targets.const_data_ptr() : nullptr, nullptr, samples};
+  if (loss_function.takes_classes()) {
+    // [rows] of the logits' [rows, classes].
+    if (!targets.defined() || targets.dim() != 1 || targets.scalar_type() != at::kLong ||
+        !targets.is_contiguous() || !targets.device().is_cpu() ||
+        targets.size(0) != built.sizes[0].at(samples)) {
+      fail(kStepWhere, "expected targets of int64 [", built.sizes[0].at(samples), "], got ",
+           targets.defined() ? targets.toString() : "none");
+    }
+  } else {
+    check(targets, "targets", at::kFloat, built.sizes);
+  }
+  if (weights.defined() &&
+      (weights.dim() != 1 || weights.scalar_type() != at::kFloat || !weights.is_contiguous() ||
+       !weights.device().is_cpu() || weights.size(0) != built.sizes.front().at(samples))) {
+    fail(kStepWhere, "expected weights of float32 [", built.sizes.front().at(samples), "], got ",
+         weights.dtype(), ' ', weights.sizes());
+  }
+  return {targets.const_data_ptr(), weights.defined() ? weights.const_data_ptr<float>() : nullptr, samples};
+}
 
 CompiledStep::CompiledStep(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 CompiledStep::CompiledStep(CompiledStep&&) noexcept = default;
@@ -307,6 +405,10 @@ CompiledStep compile(const std::shared_ptr<graph::GraphModule>& module, const Lo
     if (root != m && parts->built.plan.matrices[root].home == compiled::Home::outside)
       parts->outside_aliases.emplace_back(m, root);
   }
+  for (const compiled::MaskedParameter& of : parts->built.masks)
+    run.views[static_cast<size_t>(of.matrix)].data = of.kept.data_ptr<float>();
+  run.masks.resize(parts->built.masks.size());
+  parts->node_count = module->graph().nodes().size();
   parts->parameter_count = parts->optimizer_parameters();
   parts->pointers.resize(parts->built.inputs.size());
   parts->prepared.emplace(optimizer, std::move(gradients));
@@ -342,55 +444,26 @@ float CompiledStep::step(const float* input, const int64_t* classes, const float
 
 float CompiledStep::step(const std::vector<at::Tensor>& inputs, const at::Tensor& targets,
                          const at::Tensor& weights) {
-  Parts& parts = *parts_;
-  if (inputs.size() != parts.built.inputs.size())
-    fail(kStepWhere, "expected ", parts.built.inputs.size(), " inputs, got ", inputs.size());
-  int64_t batch = 1;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (parts.built.inputs[i].batch_dim == 0 && inputs[i].defined() && inputs[i].dim() > 0) {
-      batch = inputs[i].size(0);
-      break;
-    }
-  }
-  parts.check_batch(kStepWhere, batch);
-  const auto check = [&](const at::Tensor& tensor, const std::string& name, at::ScalarType type,
-                         const std::vector<graph::SizeExpr>& sizes) {
-    if (tensor.defined() && tensor.scalar_type() == type && tensor.device().is_cpu() &&
-        tensor.is_contiguous() && has_sizes(tensor, sizes, batch))
-      return;
-    const std::vector<int64_t> wanted = sizes_at(sizes, batch);
-    if (!tensor.defined()) fail(kStepWhere, "expected a tensor for '", name, "', got none");
-    fail(kStepWhere, "expected a contiguous tensor of ", type, ' ', at::IntArrayRef(wanted),
-         " on the CPU for '", name, "', got ", tensor.dtype(), ' ', tensor.sizes());
-  };
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const compiled::StepInput& input = parts.built.inputs[i];
-    check(inputs[i], input.name, input.integers ? at::kLong : at::kFloat, input.sizes);
-    parts.pointers[i] = inputs[i].const_data_ptr();
-  }
-  if (weights.defined() && parts.loss_function.kind != LossFunction::Kind::weighted_cross_entropy)
-    fail(kStepWhere, "expected no weights, got some");
-  if (parts.loss_function.kind == LossFunction::Kind::none)
-    return parts.step(parts.pointers, targets.defined() ? targets.const_data_ptr() : nullptr, nullptr, batch);
-  if (parts.loss_function.takes_classes()) {
-    // [rows] of the logits' [rows, classes].
-    if (!targets.defined() || targets.dim() != 1 || targets.scalar_type() != at::kLong ||
-        !targets.is_contiguous() || !targets.device().is_cpu() ||
-        targets.size(0) != parts.built.sizes[0].at(batch)) {
-      fail(kStepWhere, "expected targets of int64 [", parts.built.sizes[0].at(batch), "], got ",
-           targets.defined() ? targets.toString() : "none");
-    }
-  } else {
-    check(targets, "targets", at::kFloat, parts.built.sizes);
-  }
-  if (weights.defined() &&
-      (weights.dim() != 1 || weights.scalar_type() != at::kFloat || !weights.is_contiguous() ||
-       !weights.device().is_cpu() || weights.size(0) != parts.built.sizes.front().at(batch))) {
-    fail(kStepWhere, "expected weights of float32 [", parts.built.sizes.front().at(batch), "], got ",
-         weights.dtype(), ' ', weights.sizes());
-  }
-  return parts.step(parts.pointers, targets.const_data_ptr(),
-                    weights.defined() ? weights.const_data_ptr<float>() : nullptr, batch);
+  const Parts::Given given = parts_->check_tensors(inputs, targets, weights);
+  return parts_->step(parts_->pointers, given.targets, given.weights, given.batch);
+}
+
+float CompiledStep::backward(const std::vector<at::Tensor>& inputs, const at::Tensor& targets,
+                             const at::Tensor& weights) {
+  const Parts::Given given = parts_->check_tensors(inputs, targets, weights);
+  return backward(parts_->pointers, given.targets, given.weights, given.batch);
+}
+
+float CompiledStep::backward(std::span<const void* const> inputs, const void* targets, const float* weights,
+                             int64_t batch) {
+  parts_->learn(inputs, targets, weights, batch);
+  parts_->change_buffers();
+  return parts_->loss = static_cast<float>(parts_->run.loss);
+}
+
+const amp::FusedStepResult& CompiledStep::apply() {
+  parts_->apply();
+  return parts_->update;
 }
 
 float CompiledStep::step(const at::Tensor& input, const at::Tensor& targets) {
@@ -433,11 +506,16 @@ const amp::FusedStepResult& CompiledStep::update() const {
 }
 
 at::Tensor CompiledStep::gradient(const at::Tensor& parameter) const {
+  if (const at::Tensor found = find_gradient(parameter); found.defined()) return found;
+  fail("train.CompiledStep.gradient", "expected a parameter that the step trains, got another tensor");
+}
+
+at::Tensor CompiledStep::find_gradient(const at::Tensor& parameter) const {
   for (size_t i = 0; i < parts_->gradients.size(); ++i) {
     if (parts_->built.outside[i].tensor.is_same(parameter) && parts_->gradients[i].defined())
       return parts_->gradients[i];
   }
-  fail("train.CompiledStep.gradient", "expected a parameter that the step trains, got another tensor");
+  return {};
 }
 
 int64_t CompiledStep::arena_bytes() const {

@@ -75,6 +75,16 @@ class ULP_API CompiledStep {
   /// And for any inputs: floats or int64, as the graph takes them; `weights` as the loss has them, else null.
   float step(std::span<const void* const> inputs, const void* targets, const float* weights, int64_t batch);
 
+  /// The forward and backward pass of a step alone, with the same checks: gradient() has what apply() then
+  /// uses. No weight and no state changes. Gives the loss.
+  float backward(const std::vector<at::Tensor>& inputs, const at::Tensor& targets = {},
+                 const at::Tensor& weights = {});
+  float backward(std::span<const void* const> inputs, const void* targets, const float* weights,
+                 int64_t batch);
+  /// The update of a step from the gradients of the last backward(), which may have been changed where they
+  /// are. Throws Error where there was none since the last update, and as step() does.
+  const amp::FusedStepResult& apply();
+
   /// The result of the network as it is now, in the mode in which it was compiled, with the dropout of the next step: `result` holds result_size(batch)
   /// numbers. Allocates as step() does.
   void forward(const float* input, int64_t batch, float* result);
@@ -90,6 +100,8 @@ class ULP_API CompiledStep {
   /// The gradient of a parameter, as the last step left it, before clipping; the tensor stays the same one. Throws Error for a
   /// tensor without one.
   at::Tensor gradient(const at::Tensor& parameter) const;
+  /// The same; undefined for a tensor without one.
+  at::Tensor find_gradient(const at::Tensor& parameter) const;
   /// Bytes of the block that holds activations and their gradients.
   int64_t arena_bytes() const;
   /// How many kernel calls a step is, without the update.

@@ -199,6 +199,7 @@ Cut cut_of(const StepRun& step, const Instruction& one) {
               .nanoseconds = static_cast<double>(view(one.a).rows * one.columns) * kMoved};
     case Op::row_sums:
       return by_rows(view(one.a), kMoved);
+    case Op::mask:
     case Op::reshape:
     case Op::repeat_rows:
     case Op::repeat_columns:

@@ -81,6 +81,7 @@ enum class Op : uint8_t {
   softmax_gradient,
   layer_norm,  ///< of a with the weight b and the bias c
   layer_norm_gradient,  ///< out, d (+)= of the weight, e (+)= of the bias, from the gradient a, the input b, the weight c
+  mask,                 ///< out = a where the bits of mask `from` are set, else +0
   point_loss,          ///< the loss of a for the target b, and its gradient out
   cross_entropy,       ///< the loss of a for `classes`, and its gradient out
   take_loss,           ///< the loss is the one number a
@@ -241,6 +242,7 @@ ArenaPlan place_matrices(const StepPlan& plan, int64_t batch);
 struct StepRun {
   std::vector<MatrixView> views;
   std::vector<const int64_t*> integers;  ///< of the integer inputs
+  std::vector<const uint8_t*> masks;     ///< bits of parameters, as libtorch/bit_mask.h has them
   const int64_t* targets = nullptr;
   const float* weights = nullptr;  ///< of the rows, for cross_entropy; null: 1 each
   formats::RandomKey random;       ///< of dropout in this step; the lower half of its stream is free

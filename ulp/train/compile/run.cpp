@@ -157,6 +157,17 @@ void pick_columns(const Operands& of) {
   for (int64_t r = of.begin; r < of.end; ++r) out.data[r * out.stride + classes[r]] = a.data[r * a.stride];
 }
 
+void keep_masked(const Operands& of) {
+  const MatrixView &a = of.a(), &out = of.out();
+  const uint8_t* bits = of.step.masks[static_cast<size_t>(of.one.from)];
+  for (int64_t r = of.begin; r < of.end; ++r) {
+    const float* from = a.data + r * a.stride;
+    float* to = out.data + r * out.stride;
+    for (int64_t j = 0, i = r * a.width; j < a.width; ++j, ++i)
+      to[j] = (bits[i / 8] >> i % 8 & 1) != 0 ? from[j] : 0.0F;
+  }
+}
+
 /// What the numbers of a loss are divided by, or of a sum that is a mean.
 double averaged(const Instruction& one, const MatrixView& a) {
   if (!one.mean) return 1;
@@ -364,6 +375,8 @@ void run_piece(const Operands& of) {
     case Op::pick:
     case Op::unpick:
       return pick_columns(of);
+    case Op::mask:
+      return keep_masked(of);
     case Op::log_softmax:
       return ops.log_softmax(of.rows(of.a()), of.row(one.out));
     case Op::log_softmax_gradient:
