@@ -271,6 +271,7 @@ void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
                            {"seconds", outcome.seconds},
                            {"seconds_per_epoch", epoch_seconds},
                            {"out", flags.out}};
+    if (flags.options.compile) json["compiled"] = true;
     if (!eight_bits.changes.empty()) {
       json[kind_of(eight_bits) + "_layers"] = eight_bits.changes.size();
       json[kind_of(eight_bits) + "_near_misses"] = eight_bits.near_misses;
@@ -283,8 +284,8 @@ void show(const TrainFlags& flags, const app::ModelSpec& spec, const char* unit,
                          {"others_percent", 100 * *threads->others()}};
     return print_json(json);
   }
-  std::cout << spec.name << ' ' << flags.options.precision << ": " << describe(accuracy, spec, unit) << ", "
-            << epoch_seconds << " s per epoch\n";
+  std::cout << spec.name << ' ' << flags.options.precision << (flags.options.compile ? ", compiled: " : ": ")
+            << describe(accuracy, spec, unit) << ", " << epoch_seconds << " s per epoch\n";
   if (budgeted) {
     std::cout << "memory: " << bytes_text(budgeted->peak_bytes) << " at the peak, "
               << bytes_text(budgeted->choice.predicted_bytes + budgeted->data_bytes) << " predicted, "

@@ -67,30 +67,29 @@ void add_files(CLI::App& command, TrainFlags& flags) {
 
 /// The order of the help: what most runs say first.
 void group_train_help(CLI::App& command) {
-  group_help(
-      command,
-      {{"Main flags",
-        {"--data", "--model", "--precision", "--epochs", "--batch", "--optimizer", "--lr", "--out",
-         "--checkpoint", "--resume"}},
-       {"Data", {"--length", "--tokenizer", "--augment", "--seed"}},
-       {"Model", {"--init", "--prune", "--keep-zeros"}},
-       {"Adapters",
-        {"--lora", "--lora-alpha", "--lora-targets", "--lora-dropout", "--lora-rslora", "--lora-base",
-         "--lora-group", "--lora-double-quant", "--lora-skip", "--adapter"}},
-       {"Optimization",
-        {"--max-steps", "--accumulate", "--clip", "--schedule", "--warmup", "--momentum", "--weight-decay"}},
-       {"Precision",
-        {"--masters", "--moments", "--fp32-moments", "--scaler", "--init-scale", "--growth-interval",
-         "--max-skips", "--fp8-recipe"}},
-       {"Memory",
-        {"--memory-budget", "--checkpoint-activations", "--activations", "--activation-masks",
-         "--offload-activations", "--offload-optimizer", "--offload-folder"}},
-       {"Processes and threads",
-        {"--threads", "--parallel", "--zero", "--reduce", "--bucket-mib", "--micro-batches",
-         "--pipeline-schedule", "--stage-memory", "--checkpoint-shares"}},
-       {"Output",
-        {"--checkpoint-every", "--watch", "--watch-format", "--watch-every", "--report", "--json",
-         "--help"}}});
+  group_help(command, {{"Main flags",
+                        {"--data", "--model", "--precision", "--epochs", "--batch", "--optimizer", "--lr",
+                         "--out", "--checkpoint", "--resume"}},
+                       {"Data", {"--length", "--tokenizer", "--augment", "--seed"}},
+                       {"Model", {"--init", "--prune", "--keep-zeros"}},
+                       {"Adapters",
+                        {"--lora", "--lora-alpha", "--lora-targets", "--lora-dropout", "--lora-rslora",
+                         "--lora-base", "--lora-group", "--lora-double-quant", "--lora-skip", "--adapter"}},
+                       {"Optimization",
+                        {"--max-steps", "--accumulate", "--clip", "--schedule", "--warmup", "--momentum",
+                         "--weight-decay", "--compile"}},
+                       {"Precision",
+                        {"--masters", "--moments", "--fp32-moments", "--scaler", "--init-scale",
+                         "--growth-interval", "--max-skips", "--fp8-recipe"}},
+                       {"Memory",
+                        {"--memory-budget", "--checkpoint-activations", "--activations", "--activation-masks",
+                         "--offload-activations", "--offload-optimizer", "--offload-folder"}},
+                       {"Processes and threads",
+                        {"--threads", "--parallel", "--zero", "--reduce", "--bucket-mib", "--micro-batches",
+                         "--pipeline-schedule", "--stage-memory", "--checkpoint-shares"}},
+                       {"Output",
+                        {"--checkpoint-every", "--watch", "--watch-format", "--watch-every", "--report",
+                         "--json", "--help"}}});
 }
 
 }  // namespace
@@ -145,6 +144,19 @@ void TrainFlags::check_plan() const {
         "to the file depends on its speed");
 }
 
+/// What does not go with a compiled step, beside what the options themselves say.
+void TrainFlags::check_compile() const {
+  if (!options.compile) return;
+  const auto refuse = [](bool wrong, const char* other) {
+    if (wrong) throw CLI::ValidationError(std::string("--compile and ") + other + " exclude each other");
+  };
+  if (watch) throw CLI::ValidationError("--compile and --watch exclude each other: it would see no op");
+  refuse(sharing.parallel != train::Parallel::data, "--parallel tensor or pipeline");
+  refuse(parallel.zero != distributed::ZeroStage::off, "--zero");
+  refuse(plan.plans_activations(), "plans of activations");
+  refuse(budget.has_value(), "--memory-budget");
+}
+
 /// What does not go with adapters.
 void TrainFlags::check_adapters() const {
   lora.check(!init.empty(), options.precision, options.masters.has_value());
@@ -192,6 +204,7 @@ void TrainFlags::check() {
     throw CLI::ValidationError("--checkpoint-shares needs --checkpoint FILE and --zero 1, 2 or 3");
   check_parts();
   check_plan();
+  check_compile();
   check_fp8_recipe_flag(fp8_recipe, options.precision);
   if (keep_zeros && init.empty()) throw CLI::ValidationError("--keep-zeros needs --init");
   if (keep_zeros && watch) throw CLI::ValidationError("--keep-zeros and --watch exclude each other");

@@ -50,6 +50,7 @@ struct TrainFlags : CommonFlags {
  private:
   void check_parts() const;
   void check_plan() const;
+  void check_compile() const;
   void check_adapters() const;
 };
 

@@ -138,6 +138,34 @@ TEST(TrainFlags, ImpossibleCombinationsAreWrongUse) {
   expect_error(shop.ulp(kQuick + "--precision O3 --clip 1"), 2,
                "--clip needs --masters beside --precision O3");
   expect_error(shop.ulp("train --data data --model gpt2"), 2, "--model gpt2");
+  const auto excludes = [&](const std::string& flags, const std::string& text) {
+    expect_error(shop.ulp(kQuick + "--compile " + flags), 2, text);
+  };
+  excludes("--precision bf16", "--compile is for --precision fp32, and --precision bf16");
+  excludes("--accumulate 2", "--compile is for steps of one batch, and --accumulate 2");
+  for (const char* other : {"--watch", "--zero", "--memory-budget"})
+    excludes(std::string(other) + (other == std::string("--zero") ? " 1"
+                                   : other[2] == 'm'              ? " 1GiB"
+                                                                  : ""),
+             std::string("--compile and ") + other);
+  excludes("--checkpoint-activations sqrt", "--compile and plans of activations");
+  excludes("--parallel tensor", "--compile and --parallel");
+}
+
+TEST(TrainFlags, CompiledStepsTrainAndResume) {
+  const Workshop shop;
+  shop.make_data("data");
+  const auto plain = expect_json(shop.ulp(kQuick + "--clip 0.5"));
+  const std::string run = kQuick + "--clip 0.5 --compile --checkpoint run.ckpt ";
+  const auto whole = expect_json(shop.ulp(run + "--out whole.safetensors"));
+  EXPECT_EQ(whole["compiled"], true);
+  EXPECT_NEAR(whole.value("last_loss", 100.0), plain.value("last_loss", -100.0), 1e-4);
+  EXPECT_EQ(plain.find("compiled"), plain.end());
+  expect_json(shop.ulp(run + "--resume --out same.safetensors"));  // nothing left to do
+  EXPECT_TRUE(ulp::test::read_file(shop / "whole.safetensors") ==
+              ulp::test::read_file(shop / "same.safetensors"));
+  expect_error(shop.ulp(kQuick + "--clip 0.5 --checkpoint run.ckpt --resume"), 1,
+               "expected a checkpoint of a run with compile false, got true");
 }
 
 TEST(TrainFlags, HelpSaysWhatTheScalersAre) {

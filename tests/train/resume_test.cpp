@@ -100,6 +100,10 @@ const Case kCases[] = {
     {"Int8", {.precision = "int8", .optimizer = Optimizer::adamw, .batch = 16}},
     {"Int8Masters", {.precision = "int8:switchback", .masters = MasterWeights::split, .batch = 16}},
     {"O3", {.precision = "O3:bf16", .batch = 16}},
+    {"Compiled", {.batch = 16, .compile = true}},
+    {"CompiledClip", {.batch = 16, .momentum = 0, .compile = true, .clip = 0.1}},
+    {"CompiledMomentsInt8",
+     {.moments = MomentFormat::int8, .optimizer = Optimizer::adamw, .batch = 16, .compile = true}},
     {"Cosine", {.optimizer = Optimizer::adamw, .batch = 16, .schedule = ulp::amp::Schedule::cosine}},
 };
 

@@ -15,6 +15,7 @@
 #include "ulp/base/component.h"
 #include "ulp/io/safetensors.h"
 #include "ulp/train/task.h"
+#include "ulp/train/train_options.h"
 
 namespace ulp::train {
 
@@ -77,6 +78,27 @@ struct BinaryTraining {
   std::vector<std::string> (*latent_weights)(const torch::nn::Module& model);
 };
 extern Component<BinaryTraining> binary_training;
+
+/// The step of a task that forward, backward and update were compiled for.
+class StepOfTask {
+ public:
+  virtual ~StepOfTask() = default;
+  /// Forward and backward of a batch; its loss.
+  virtual double backward(const TaskBatch& batch) = 0;
+  /// The gradients as those of the parameters, for others to look at and to change.
+  virtual void give_gradients() = 0;
+  /// What they made of them.
+  virtual void take_gradients() = 0;
+  virtual amp::FusedStepResult apply() = 0;
+};
+
+/// Of train/compile.
+struct CompiledTraining {
+  Task (*task)(Task task);
+  std::unique_ptr<StepOfTask> (*step)(const Task& task, const TrainOptions& options,
+                                      amp::FusedOptimizer& optimizer);
+};
+extern Component<CompiledTraining> compiled_training;
 
 /// Of the room `memory`.
 struct ActivationPlans {

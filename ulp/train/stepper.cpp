@@ -191,10 +191,11 @@ Stepper::Stepper(const Task& task, const TrainOptions& options, int64_t total_st
                             !masks_of(*task.model).empty())),
       parted_(task.parted),
       options_(options),
-      own_(sharded_ ? nullptr
-                    : make_optimizer({parameters_of(*task.model, latent_), latent_}, options,
-                                     !masks_of(*task.model).empty() || task.parted != nullptr,
-                                     with_fp32_moments(task, options.fp32_moments), task.offload)),
+      own_(sharded_
+               ? nullptr
+               : make_optimizer({parameters_of(*task.model, latent_), latent_}, options,
+                                !masks_of(*task.model).empty() || task.parted != nullptr || options.compile,
+                                with_fp32_moments(task, options.fp32_moments), task.offload)),
       optimizer_(sharded_ ? &sharded_->optimizer() : own_.get()),
       fused_(dynamic_cast<amp::FusedOptimizer*>(optimizer_)),
       scaler_(amp::make_scaler(options.used_scaler(), {.init_scale = options.init_scale,
@@ -253,7 +254,11 @@ amp::StepResult Stepper::torch_step(bool found_inf) {
 
 Update Stepper::step(bool found_inf) {
   Update update;
-  if (fused_ != nullptr) {
+  if (compiled_ != nullptr) {
+    const amp::FusedStepResult done = compiled_->apply();
+    update.result = done.result;
+    if (clip_) update.grad_norm = done.grad_norm;
+  } else if (fused_ != nullptr) {
     const amp::FusedStepOptions how{.max_norm = clip_, .found_inf = found_inf, .measure = measure_};
     const amp::FusedStepResult done =
         sharded_ ? sharded_->step(&scaler_, how) : amp::fused_step(*fused_, &scaler_, how);

@@ -44,6 +44,10 @@ class Stepper {
   /// Whether losses are scaled: gradients that are not finite skip the step then.
   bool scales() const { return scaler_.is_enabled(); }
   double learning_rate() const { return peak_rate_ * schedule_.factor(); }
+  /// From now on step() is that of a compiled step for fused().
+  void use(StepOfTask* compiled) { compiled_ = compiled; }
+  /// Null where LibTorch's optimizer steps, or shares of one.
+  amp::FusedOptimizer* fused() { return fused_; }
   void zero_grad();
   /// Adds the gradients of loss / of to those that are there.
   void backward(const at::Tensor& loss, int64_t of);
@@ -85,6 +89,7 @@ class Stepper {
   std::unique_ptr<torch::optim::Optimizer> own_;  // null with sharded_
   torch::optim::Optimizer* optimizer_;
   amp::FusedOptimizer* fused_ = nullptr;  // optimizer_, if it is one
+  StepOfTask* compiled_ = nullptr;        // null: fused_step() or LibTorch's
   amp::GradScaler scaler_;
   std::optional<double> clip_;
   std::function<amp::GradientTotal()> measure_;

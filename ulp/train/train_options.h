@@ -47,7 +47,10 @@ struct ULP_API TrainOptions {
   /// L2 penalty (adamw: decoupled); nothing: 5e-4 for sgd, 0 for adam, 0.01 for adamw.
   std::optional<double> weight_decay = {};
   amp::Schedule schedule = amp::Schedule::triangle;
-  double warmup = 0.25;             ///< share of the steps in which the rate rises
+  double warmup = 0.25;  ///< share of the steps in which the rate rises
+  /// Forward, backward and update are one list of kernel calls (train::compile), for networks that it takes,
+  /// in fp32.
+  bool compile = false;
   int64_t max_steps = 0;            ///< ends (and fits the schedule to) this many steps; 0: all epochs
   std::optional<double> clip = {};  ///< largest norm of all gradients together
   /// With loss scaling, a step whose loss is not finite is skipped and the scale shrinks, also where all

@@ -72,6 +72,7 @@ Task in_eight_bits(Task task, const TrainOptions& options) {
 
 /// The task as it is trained.
 Task to_train(Task task, const TrainOptions& options) {
+  if (options.compile) return compiled_training.functions(kTrainerWhere).task(std::move(task));
   const bool parted = task.parted != nullptr;
   task = in_eight_bits(std::move(task), options);
   if (!task.activations) return task;
@@ -143,6 +144,7 @@ struct Trainer::State {
   int64_t steps_per_epoch, total_steps;
   std::unique_ptr<ModelReplica> replica;  // null: a single process
   Stepper stepper;
+  std::unique_ptr<StepOfTask> compiled;  // null: forward and backward are LibTorch's
   StepObserver* observer = nullptr;
   amp::AmaxReduction reduce_amaxes;
   std::shared_ptr<std::atomic<uint64_t>> draws;  // of the rounding of what stays; null: there is no plan
@@ -160,6 +162,10 @@ struct Trainer::State {
         stepper(task, options, total_steps, replica.get()) {
     if (task.parted) amp::apply_precision(*task.parted->whole, precision);
     if (task.activations) plan_activations();
+    if (options.compile) {
+      compiled = compiled_training.functions(kTrainerWhere).step(task, options, *stepper.fused());
+      stepper.use(compiled.get());
+    }
     if (several()) {
       reduce_amaxes = [group = task.group](at::Tensor& amaxes) {
         group->all_reduce(amaxes, distributed::ReduceOp::max).wait();
@@ -193,6 +199,7 @@ struct Trainer::State {
 
   /// Forward and backward of a batch; its loss.
   double learn(TaskBatch batch) {
+    if (compiled) return compiled->backward(batch);
     if (task.parted && task.parted->is_pipeline()) {
       const auto guard = amp::autocast_for(precision, batch.inputs.device().type());
       return task.parted->step(
@@ -205,6 +212,12 @@ struct Trainer::State {
     const at::Tensor loss = forward_loss(std::move(batch));
     stepper.backward(loss, options.accumulate);
     return loss.item<double>();
+  }
+
+  void show_gradients(double scale) {
+    if (compiled) compiled->give_gradients();
+    observer->gradients(*task.model, scale);
+    if (compiled) compiled->take_gradients();
   }
 
   at::Tensor forward_loss(TaskBatch batch) {
@@ -260,8 +273,10 @@ struct Trainer::State {
     auto got = parse_json_or_discarded(config_of_file);
     respell_scaler(got);
     if (got.is_object()) got.erase(kStagesEntry);  // another way of sharing out is the same run
-    const nlohmann::json expected = config();
+    nlohmann::json expected = config();
     if (got == expected) return;
+    expected.emplace("compile", false);  // which differences() is to name
+    if (got.is_object()) got.emplace("compile", false);
     fail("train.Trainer.resume", "expected a checkpoint of a run with ", differences(expected, got));
   }
 
@@ -332,7 +347,7 @@ StepInfo Trainer::step() {
   if (s.observer != nullptr) s.observer->begin(info.step, info.scale);
   info.loss = s.accumulate();
   s.agree(info);
-  if (s.observer != nullptr) s.observer->gradients(*s.task.model, info.scale);
+  if (s.observer != nullptr) s.show_gradients(info.scale);
   s.judge_loss(info);
   const Update update = s.stepper.step(/*found_inf=*/s.skips > 0);
   if (s.precision.fp8) fp8_training.functions(kTrainerWhere).update(*s.task.model, s.reduce_amaxes);

@@ -47,10 +47,14 @@ class ULP_API StepObserver {
 };
 
 /// One training run that can be stopped and continued at any step. In the fp8 precisions it trains fp8_task()
-/// of the task: a captured form of its model, which shares parameters and buffers with it.
+/// of the task: a captured form of its model, which shares parameters and buffers with it. With
+/// TrainOptions::compile it trains such a form by train::compile(); observers that ask see gradients as ever,
+/// and without one the parameters have none.
 class ULP_API Trainer {
  public:
-  /// Puts the model into train mode.
+  /// Puts the model into train mode. With TrainOptions::compile throws ulp::Error for a network that compile()
+  /// does not take, and for tasks of several processes, with a plan of activations, with another loss than
+  /// cross_entropy(), or whose forward is not that of the model.
   Trainer(Task task, const TrainOptions& options);
   /// Classification of images, which must outlive the trainer. Throws ulp::Error for a batch larger than the
   /// data set.
