@@ -19,6 +19,7 @@
 #include "ulp/amp/optimizer/fused_step.h"
 #include "ulp/graph/capture/capture.h"
 #include "ulp/graph/graph_module.h"
+#include "ulp/models/registry.h"
 #include "ulp/train/compile/compiled_step.h"
 
 namespace {
@@ -35,6 +36,14 @@ struct Network {
   bool layer_norm = false;
   bool classes = false;  ///< cross-entropy with AdamW in the place of mse with Adam
 };
+
+/// A network of ulp::models for images of 32 by 32, with cross-entropy and SGD with momentum.
+struct ConvNetwork {
+  std::string name;
+  int64_t batch;
+};
+
+constexpr int64_t kChannels = 3, kPixels = 32, kClasses = 10;
 
 nn::Sequential make(const Network& network) {
   torch::manual_seed(1);
@@ -119,6 +128,58 @@ std::function<float()> eager_step(const Network& network) {
   };
 }
 
+std::shared_ptr<ulp::models::ImageModel> make_conv(const ConvNetwork& network) {
+  torch::manual_seed(1);
+  const auto made = ulp::models::make_model(
+      network.name, {.in_channels = kChannels, .num_classes = kClasses, .image_size = kPixels});
+  made->train();
+  return made;
+}
+Data make_images(const ConvNetwork& network) {
+  torch::manual_seed(2);
+  return {torch::randn({network.batch, kChannels, kPixels, kPixels}),
+          torch::randint(kClasses, {network.batch}, at::kLong)};
+}
+
+std::function<float()> compiled_conv_step(const ConvNetwork& network) {
+  const auto model = make_conv(network);
+  const Data data = make_images(network);
+  const auto graph = ulp::capture(model, {data.inputs}, {.far_sizes = false});
+  graph->train();
+  const auto optimizer = std::make_shared<ulp::amp::FusedOptimizer>(
+      graph->parameters(), ulp::amp::SgdRule{.lr = 0.01, .momentum = 0.9});
+  const auto step = std::make_shared<ulp::train::CompiledStep>(
+      ulp::train::compile(graph, LossFunction::cross_entropy(), *optimizer, {.dropout_seed = 1}));
+  return [data, step, optimizer, batch = network.batch] {
+    return step->step(data.inputs.const_data_ptr<float>(), data.targets.const_data_ptr<int64_t>(), batch);
+  };
+}
+
+/// LibTorch's modules, weights and images channels-last, where its convolutions are fastest.
+std::function<float()> eager_conv_step(const ConvNetwork& network) {
+  const auto model = make_conv(network);
+  ulp::models::to_channels_last(*model);
+  Data data = make_images(network);
+  data.inputs = data.inputs.contiguous(at::MemoryFormat::ChannelsLast);
+  const auto optimizer =
+      std::make_shared<torch::optim::SGD>(model->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
+  return [=] {
+    optimizer->zero_grad();
+    const at::Tensor loss = nn::functional::cross_entropy(model->forward(data.inputs), data.targets);
+    loss.backward();
+    optimizer->step();
+    return loss.item<float>();
+  };
+}
+
+void measure_conv(benchmark::State& state,
+                  const std::function<std::function<float()>(const ConvNetwork&)>& make_step,
+                  const ConvNetwork& network) {
+  const std::function<float()> step = make_step(network);
+  for (int i = 0; i < 2; ++i) step();
+  for (auto _ : state) benchmark::DoNotOptimize(step());
+}
+
 void measure(benchmark::State& state, const std::function<std::function<float()>(const Network&)>& make_step,
              const Network& network) {
   const std::function<float()> step = make_step(network);
@@ -193,6 +254,18 @@ int main(int argc, char** argv) {
                                                                               benchmark::State& state) {
         measure(state, made, network);
       })->Unit(benchmark::kMicrosecond);
+    }
+  }
+  for (const ConvNetwork& network :
+       {ConvNetwork{"resnet14", 128}, ConvNetwork{"resnet20", 128}, ConvNetwork{"mobilenet_v2", 32}}) {
+    for (const auto& [name, make_step] :
+         {std::pair<std::string, std::function<float()> (*)(const ConvNetwork&)>{"compiled",
+                                                                                 compiled_conv_step},
+          {"torch::optim", eager_conv_step}}) {
+      benchmark::RegisterBenchmark(
+          (network.name + ", batch " + std::to_string(network.batch) + " / " + name).c_str(),
+          [network, made = make_step](benchmark::State& state) { measure_conv(state, made, network); })
+          ->Unit(benchmark::kMillisecond);
     }
   }
   benchmark::Initialize(&argc, argv);

@@ -87,6 +87,8 @@ TEST(CompiledStep, FunctionsNumberByNumber) {
       {"row norm", [](const at::Tensor& x) { return x / torch::sqrt(x.square().sum(1).unsqueeze(1) + 0.1); }},
       {"all", [](const at::Tensor& x) { return x * x.mean() + x.sum(); }},
       {"relu6", [](const at::Tensor& x) { return torch::relu6(x * 5); }},
+      {"hardsigmoid", [](const at::Tensor& x) { return torch::hardsigmoid(x * 2); }},
+      {"hardswish", [](const at::Tensor& x) { return torch::hardswish(x * 2); }},
       {"hardtanh", [](const at::Tensor& x) { return torch::hardtanh(x); }},
       {"numbers", [](const at::Tensor& x) { return (1.0 - x) * 0.5 + (x / 3.0 - 2.0) - (-x).pow(2); }},
       {"twice", [](const at::Tensor& x) { return x * torch::sigmoid(x) + x; }},

@@ -69,6 +69,10 @@ Point exact_point(Differentiable function, double x) {
     case Differentiable::clamp:
     case Differentiable::hardtanh:
       return {std::clamp(x, a, b), x >= a && x <= b ? 1.0 : 0.0};
+    case Differentiable::hardsigmoid:
+      return {std::clamp(x + 3, 0.0, 6.0) / 6, x > -3 && x < 3 ? 1.0 / 6 : 0.0};
+    case Differentiable::hardswish:
+      return {x * std::clamp(x + 3, 0.0, 6.0) / 6, x <= -3 ? 0.0 : x < 3 ? x / 3 + 0.5 : 1.0};
   }
   return {NAN, NAN};
 }

@@ -96,6 +96,27 @@ TEST(CompiledStepAlloc, NothingOnSeveralThreads) {
   EXPECT_GT(pieces, 100) << "instructions are cut";
 }
 
+TEST(CompiledStepAlloc, NothingForConvolutionsAndBatchNorm) {
+  torch::manual_seed(3);
+  nn::Sequential model(nn::Conv2d(nn::Conv2dOptions(3, 8, 3).padding(1).bias(false)), nn::BatchNorm2d(8),
+                       nn::ReLU(), nn::Conv2d(nn::Conv2dOptions(8, 8, 3).groups(8).stride(2)),
+                       nn::MaxPool2d(2), nn::AdaptiveAvgPool2d(1), nn::Flatten(), nn::Linear(8, 4));
+  const at::Tensor x = torch::randn({6, 3, 12, 11}), y = torch::randint(4, {6}, at::kLong);
+  const auto graph = capture(model, {x});
+  graph->train();
+  amp::FusedOptimizer optimizer(graph->parameters(), amp::SgdRule{.momentum = 0.9});
+  for (const int threads : {1, 2}) {
+    CompiledStep step = compile(graph, LossFunction::cross_entropy(), optimizer, {.threads = threads});
+    std::array<float, 64> result{};
+    expect_quiet([&] {
+      for (const int64_t batch : {6, 2, 3}) {
+        step.step(x.const_data_ptr<float>(), y.const_data_ptr<int64_t>(), batch);
+        step.forward(x.const_data_ptr<float>(), batch, result.data());
+      }
+    });
+  }
+}
+
 TEST(CompiledStepAlloc, NothingWithWeightsOfRows) {
   torch::manual_seed(2);
   nn::Sequential model(nn::Linear(8, 16), nn::Tanh(), nn::Linear(16, 4));

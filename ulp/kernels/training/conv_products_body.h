@@ -37,6 +37,16 @@ inline __attribute__((always_inline)) ConvVector load_some(const float* p, int64
   return n >= kConvLanes ? ProductLanes::load(p) : ProductLanes::load_first(p, n);
 }
 
+/// The same where it is known.
+template <bool kPartial>
+inline __attribute__((always_inline)) ConvVector load_columns_of(const float* p, int64_t n) {
+  if constexpr (kPartial) {
+    return ProductLanes::load_first(p, n);
+  } else {
+    return ProductLanes::load(p);
+  }
+}
+
 /// kRows pixels and kVectors vectors of channels from `column` on, the last one of n channels.
 template <int kRows, int kVectors>
 void sum_windows(const TapGrid& p, const float* const* a, float* const* y, const float* panel,

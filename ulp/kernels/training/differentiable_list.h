@@ -27,7 +27,11 @@
   X(abs, bits_to_float(float_to_bits(x) & 0x7fffffffU), g*(x > 0.0F ? 1.0F : (x < 0.0F ? -1.0F : 0.0F))) \
   X(sqrt, __builtin_sqrtf(x), g / (2.0F * y))                                                            \
   X(clamp, (x < p[0] ? p[0] : (x > p[1] ? p[1] : x)), (x >= p[0] ? (x <= p[1] ? g : 0.0F) : 0.0F))       \
-  X(hardtanh, (x < p[0] ? p[0] : (x > p[1] ? p[1] : x)), (x <= p[0] ? 0.0F : (x >= p[1] ? 0.0F : g)))
+  X(hardtanh, (x < p[0] ? p[0] : (x > p[1] ? p[1] : x)), (x <= p[0] ? 0.0F : (x >= p[1] ? 0.0F : g)))    \
+  X(hardsigmoid, (x + 3.0F < 0.0F ? 0.0F : (x + 3.0F > 6.0F ? 6.0F : x + 3.0F)) / 6.0F,                  \
+    (x > -3.0F ? (x < 3.0F ? g / 6.0F : 0.0F) : 0.0F))                                                   \
+  X(hardswish, x*(x + 3.0F < 0.0F ? 0.0F : (x + 3.0F > 6.0F ? 6.0F : x + 3.0F)) / 6.0F,                  \
+    (x <= -3.0F ? 0.0F : (x < 3.0F ? g * (x / 3.0F + 0.5F) : g)))
 
 #include <cstdint>
 

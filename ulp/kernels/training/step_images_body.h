@@ -1,5 +1,5 @@
-// The loops of step_images_ops.h, written so that the compiler vectorizes them along the channels. Included once by a file per
-// instruction set, which names its table with ULP_STEP_IMAGE_OPS; everything here has internal linkage.
+// The loops of step_images_ops.h, on vectors along the channels. Included once by a file per instruction set, which names its table with
+// ULP_STEP_IMAGE_OPS and the bytes of its vectors with ULP_VECTOR_BYTES; everything here has internal linkage.
 #include "ulp/kernels/training/step_images_ops.h"
 
 namespace ulp::kernels {
@@ -42,62 +42,6 @@ void images_from_pixels(const StepImages& pixels, int64_t height, int64_t image_
   }
 }
 
-/// Moments of 16 columns.
-struct ColumnMoments {
-  double mean[kImageLanes], squares[kImageLanes];
-};
-
-/// `to`, of `before` rows, and `part`, of `rows` ones, together.
-inline void join_moments(ColumnMoments& to, double before, const ColumnMoments& part, double rows) {
-  const double share = rows / (before + rows), weight = before * share;
-  for (int64_t l = 0; l < kImageLanes; ++l) {
-    const double difference = part.mean[l] - to.mean[l];
-    to.mean[l] += difference * share;
-    to.squares[l] += part.squares[l] + difference * difference * weight;
-  }
-}
-
-/// Of n <= kMomentRows rows: a mean in fp32, and the differences from it, whose sum corrects it.
-inline void block_moments(const float* x, int64_t stride, int64_t n, ColumnMoments& made) {
-  float sums[kImageLanes] = {}, mean[kImageLanes], rest[kImageLanes] = {}, squares[kImageLanes] = {};
-  const float* row = x;
-  for (int64_t r = 0; r < n; ++r, row += stride) {
-    for (int64_t l = 0; l < kImageLanes; ++l) sums[l] += row[l];
-  }
-  const float share = 1.0F / static_cast<float>(n);
-  for (int64_t l = 0; l < kImageLanes; ++l) mean[l] = sums[l] * share;
-  row = x;
-  for (int64_t r = 0; r < n; ++r, row += stride) {
-    for (int64_t l = 0; l < kImageLanes; ++l) {
-      const float difference = row[l] - mean[l];
-      rest[l] += difference;
-      squares[l] += difference * difference;
-    }
-  }
-  const auto count = static_cast<double>(n);
-  for (int64_t l = 0; l < kImageLanes; ++l) {
-    const double off = static_cast<double>(rest[l]) / count;
-    made.mean[l] = static_cast<double>(mean[l]) + off;
-    made.squares[l] = static_cast<double>(squares[l]) - off * off * count;
-  }
-}
-
-void norm_moments(const StepRows& x, double* moments) {
-  const int64_t padded = padded_columns(x.width);
-  for (int64_t c = 0; c < padded; c += kImageLanes) {
-    ColumnMoments all = {}, part;
-    for (int64_t r = 0; r < x.rows; r += kMomentRows) {
-      const int64_t n = x.rows - r < kMomentRows ? x.rows - r : kMomentRows;
-      block_moments(x.data + r * x.stride + c, x.stride, n, part);
-      join_moments(all, static_cast<double>(r), part, static_cast<double>(n));
-    }
-    for (int64_t l = 0; l < kImageLanes; ++l) {
-      moments[c + l] = all.mean[l];
-      moments[padded + c + l] = all.squares[l];
-    }
-  }
-}
-
 /// Factors, scales and biases from means and variances.
 void finish_norm(int64_t width, float epsilon, const float* weight, const float* bias,
                  const StepNormRows& norm) {
@@ -108,23 +52,84 @@ void finish_norm(int64_t width, float epsilon, const float* weight, const float*
   }
 }
 
+typedef float ImageFloats __attribute__((vector_size(ULP_VECTOR_BYTES)));
+typedef float StoredImageFloats __attribute__((vector_size(ULP_VECTOR_BYTES), aligned(4), may_alias));
+constexpr int64_t kFloats = ULP_VECTOR_BYTES / 4;
+
+inline ImageFloats load_floats(const float* p) {
+  return *reinterpret_cast<const StoredImageFloats*>(p);
+}
+inline void store_floats(float* p, ImageFloats v) {
+  *reinterpret_cast<StoredImageFloats*>(p) = v;
+}
+
+/// Of n <= kMomentRows rows of kFloats columns: a mean in fp32, and the differences from it, whose sum corrects it.
+struct BlockMoments {
+  float mean[kFloats], rest[kFloats], squares[kFloats];
+};
+inline void block_moments(const float* x, int64_t stride, int64_t n, BlockMoments& made) {
+  ImageFloats sums = {}, rest = {}, squares = {};
+  const float* row = x;
+  for (int64_t r = 0; r < n; ++r, row += stride) sums += load_floats(row);
+  const ImageFloats mean = sums * (1.0F / static_cast<float>(n));
+  row = x;
+  for (int64_t r = 0; r < n; ++r, row += stride) {
+    const ImageFloats difference = load_floats(row) - mean;
+    rest += difference;
+    squares += difference * difference;
+  }
+  store_floats(made.mean, mean);
+  store_floats(made.rest, rest);
+  store_floats(made.squares, squares);
+}
+
+/// Moments of columns that are joined with those of more rows.
+struct JoinedRows {
+  double share, weight;  ///< of the new rows, and of the distance between both means
+  JoinedRows(double before, double rows) : share(rows / (before + rows)), weight(before * share) {}
+  void join(double mean, double squares, double& to_mean, double& to_squares) const {
+    const double difference = mean - to_mean;
+    to_mean += difference * share;
+    to_squares += squares + difference * difference * weight;
+  }
+};
+
+void norm_moments(const StepRows& x, double* moments) {
+  const int64_t padded = padded_columns(x.width);
+  for (int64_t c = 0; c < 2 * padded; ++c) moments[c] = 0;
+  BlockMoments part;
+  for (int64_t r = 0; r < x.rows; r += kMomentRows) {
+    const int64_t n = x.rows - r < kMomentRows ? x.rows - r : kMomentRows;
+    const auto count = static_cast<double>(n);
+    const double inverse = 1 / count;
+    const JoinedRows joined(static_cast<double>(r), count);
+    for (int64_t c = 0; c < padded; c += kFloats) {
+      block_moments(x.data + r * x.stride + c, x.stride, n, part);
+      for (int64_t l = 0; l < kFloats; ++l) {
+        const double off = static_cast<double>(part.rest[l]) * inverse;
+        joined.join(static_cast<double>(part.mean[l]) + off,
+                    static_cast<double>(part.squares[l]) - off * off * count, moments[c + l],
+                    moments[padded + c + l]);
+      }
+    }
+  }
+}
+
 void norm_join(const double* moments, int64_t stride, int64_t parts, int64_t rows, int64_t width,
                float epsilon, const float* weight, const float* bias, const StepNormRows& norm) {
   const int64_t padded = padded_columns(width);
   const auto each = static_cast<double>(rows), count = each * static_cast<double>(parts);
   for (int64_t c = 0; c < padded; c += kImageLanes) {
-    ColumnMoments all = {}, part;
+    double mean[kImageLanes] = {}, squares[kImageLanes] = {};
     for (int64_t p = 0; p < parts; ++p) {
-      for (int64_t l = 0; l < kImageLanes; ++l) {
-        part.mean[l] = moments[p * stride + c + l];
-        part.squares[l] = moments[p * stride + padded + c + l];
-      }
-      join_moments(all, each * static_cast<double>(p), part, each);
+      const double* part = moments + p * stride + c;
+      const JoinedRows joined(each * static_cast<double>(p), each);
+      for (int64_t l = 0; l < kImageLanes; ++l) joined.join(part[l], part[padded + l], mean[l], squares[l]);
     }
     for (int64_t l = 0; l < kImageLanes; ++l) {
-      norm.mean()[c + l] = static_cast<float>(all.mean[l]);
-      norm.variance()[c + l] = static_cast<float>(all.squares[l] / count);
-      norm.unbiased()[c + l] = static_cast<float>(all.squares[l] / (count - 1));
+      norm.mean()[c + l] = static_cast<float>(mean[l]);
+      norm.variance()[c + l] = static_cast<float>(squares[l] / count);
+      norm.unbiased()[c + l] = static_cast<float>(squares[l] / (count - 1));
     }
   }
   finish_norm(width, epsilon, weight, bias, norm);
@@ -140,7 +145,7 @@ void norm_given(const float* mean, const float* variance, int64_t width, float e
 }
 
 /// A value of batch norm before its finish.
-inline float norm_value(float x, float mean, float scale, float bias) {
+inline ImageFloats norm_value(ImageFloats x, ImageFloats mean, ImageFloats scale, ImageFloats bias) {
   return (x - mean) * scale + bias;
 }
 
@@ -152,12 +157,12 @@ void apply_norm(const StepRows& x, const StepNormRows& norm, const float* addend
     const float* row = x.data + r * x.stride;
     const float* other = kAdds ? addend + r * x.stride : nullptr;
     float* to = y + r * x.stride;
-    for (int64_t c = 0; c < padded; c += kImageLanes) {
-      for (int64_t l = c; l < c + kImageLanes; ++l) {
-        float value = norm_value(row[l], mean[l], scale[l], bias[l]);
-        if constexpr (kAdds) value += other[l];
-        to[l] = kRelu && value < 0.0F ? 0.0F : value;
-      }
+    for (int64_t c = 0; c < padded; c += kFloats) {
+      ImageFloats value = norm_value(load_floats(row + c), load_floats(mean + c), load_floats(scale + c),
+                                     load_floats(bias + c));
+      if constexpr (kAdds) value += load_floats(other + c);
+      if constexpr (kRelu) value = value < 0.0F ? ImageFloats{} : value;
+      store_floats(to + c, value);
     }
   }
 }
@@ -170,38 +175,39 @@ void norm_apply(const StepRows& x, const StepNormRows& norm, const float* addend
 
 /// What comes to batch norm of a gradient.
 template <bool kRelu>
-inline float norm_share(float g, float x, float mean, float scale, float bias) {
+inline ImageFloats norm_share(ImageFloats g, ImageFloats x, ImageFloats mean, ImageFloats scale,
+                              ImageFloats bias) {
   if constexpr (!kRelu) return g;
-  return norm_value(x, mean, scale, bias) <= 0.0F ? 0.0F : g;
+  return norm_value(x, mean, scale, bias) <= 0.0F ? ImageFloats{} : g;
 }
 
 template <bool kRelu>
 void sum_norm_gradient(const StepRows& g, const float* x, const StepNormRows& norm, double* sums) {
   const int64_t padded = padded_columns(g.width);
-  for (int64_t c = 0; c < padded; c += kImageLanes) {
-    double all[kImageLanes] = {}, products[kImageLanes] = {};
-    const float *mean = norm.mean() + c, *scale = norm.scale() + c, *bias = norm.bias() + c;
-    for (int64_t begin = 0; begin < g.rows; begin += kMomentRows) {
-      const int64_t end = g.rows - begin < kMomentRows ? g.rows : begin + kMomentRows;
-      float part[kImageLanes] = {}, product[kImageLanes] = {};
-      for (int64_t r = begin; r < end; ++r) {
-        const float *gradient = g.data + r * g.stride + c, *row = x + r * g.stride + c;
-        for (int64_t l = 0; l < kImageLanes; ++l) {
-          const float h = norm_share<kRelu>(gradient[l], row[l], mean[l], scale[l], bias[l]);
-          part[l] += h;
-          product[l] += h * (row[l] - mean[l]);
-        }
+  for (int64_t c = 0; c < 2 * padded; ++c) sums[c] = 0;
+  float parts[2][kFloats];
+  for (int64_t begin = 0; begin < g.rows; begin += kMomentRows) {
+    const int64_t end = g.rows - begin < kMomentRows ? g.rows : begin + kMomentRows;
+    for (int64_t c = 0; c < padded; c += kFloats) {
+      const ImageFloats mean = load_floats(norm.mean() + c), scale = load_floats(norm.scale() + c),
+                        bias = load_floats(norm.bias() + c);
+      ImageFloats sum = {}, product = {};
+      const float *gradient = g.data + begin * g.stride + c, *row = x + begin * g.stride + c;
+      for (int64_t r = begin; r < end; ++r, gradient += g.stride, row += g.stride) {
+        const ImageFloats value = load_floats(row);
+        const ImageFloats h = norm_share<kRelu>(load_floats(gradient), value, mean, scale, bias);
+        sum += h;
+        product += h * (value - mean);
       }
-      for (int64_t l = 0; l < kImageLanes; ++l) {
-        all[l] += static_cast<double>(part[l]);
-        products[l] += static_cast<double>(product[l]);
+      store_floats(parts[0], sum);
+      store_floats(parts[1], product);
+      for (int64_t l = 0; l < kFloats; ++l) {
+        sums[c + l] += static_cast<double>(parts[0][l]);
+        sums[padded + c + l] += static_cast<double>(parts[1][l]);
       }
-    }
-    for (int64_t l = 0; l < kImageLanes; ++l) {
-      sums[c + l] = all[l];
-      sums[padded + c + l] = products[l] * static_cast<double>(norm.factor()[c + l]);
     }
   }
+  for (int64_t c = 0; c < padded; ++c) sums[padded + c] *= static_cast<double>(norm.factor()[c]);
 }
 
 void norm_gradient_sums(const StepRows& g, const float* x, const StepNormRows& norm, bool relu,
@@ -209,59 +215,60 @@ void norm_gradient_sums(const StepRows& g, const float* x, const StepNormRows& n
   relu ? sum_norm_gradient<true>(g, x, norm, sums) : sum_norm_gradient<false>(g, x, norm, sums);
 }
 
-void norm_gradient_join(const double* parts_of, int64_t stride, int64_t parts, int64_t width, float* sums,
-                        int64_t sums_stride, bool weight_adds, float* weight_gradient, bool bias_adds,
-                        float* bias_gradient) {
+void norm_gradient_join(const double* parts_of, int64_t stride, int64_t parts, double count,
+                        const StepNormRows& norm, int64_t width, float* means, int64_t means_stride,
+                        bool weight_adds, float* weight_gradient, bool bias_adds, float* bias_gradient) {
   const int64_t padded = padded_columns(width);
-  for (int64_t j = 0; j < width; ++j) {
-    double all = 0, products = 0;
+  for (int64_t c = 0; c < padded; c += kImageLanes) {
+    double all[kImageLanes] = {}, products[kImageLanes] = {};
     for (int64_t p = 0; p < parts; ++p) {
-      all += parts_of[p * stride + j];
-      products += parts_of[p * stride + padded + j];
+      const double* part = parts_of + p * stride + c;
+      for (int64_t l = 0; l < kImageLanes; ++l) {
+        all[l] += part[l];
+        products[l] += part[padded + l];
+      }
     }
-    sums[j] = static_cast<float>(all);
-    sums[sums_stride + j] = static_cast<float>(products);
-    if (weight_gradient != nullptr)
-      weight_gradient[j] = weight_adds ? weight_gradient[j] + sums[sums_stride + j] : sums[sums_stride + j];
-    if (bias_gradient != nullptr) bias_gradient[j] = bias_adds ? bias_gradient[j] + sums[j] : sums[j];
+    for (int64_t l = 0; l < kImageLanes && c + l < width; ++l) {
+      const int64_t j = c + l;
+      means[j] = static_cast<float>(all[l] / count);
+      means[means_stride + j] = static_cast<float>(products[l] / count) * norm.factor()[j];
+      const auto of_weight = static_cast<float>(products[l]), of_bias = static_cast<float>(all[l]);
+      if (weight_gradient != nullptr)
+        weight_gradient[j] = weight_adds ? weight_gradient[j] + of_weight : of_weight;
+      if (bias_gradient != nullptr) bias_gradient[j] = bias_adds ? bias_gradient[j] + of_bias : of_bias;
+    }
   }
 }
 
 template <bool kRelu, bool kBatch>
-void give_norm_gradient(const StepRows& g, const float* x, const StepNormRows& norm, const float* sums,
-                        int64_t sums_stride, float share, float* dx) {
+void give_norm_gradient(const StepRows& g, const float* x, const StepNormRows& norm, const float* means,
+                        int64_t means_stride, float* dx) {
   const int64_t padded = padded_columns(g.width);
-  const float *mean = norm.mean(), *scale = norm.scale(), *bias = norm.bias(), *factor = norm.factor();
-  for (int64_t c = 0; c < padded; c += kImageLanes) {
-    float even[kImageLanes] = {}, slope[kImageLanes] = {};
-    if constexpr (kBatch) {
-      for (int64_t l = 0; l < kImageLanes; ++l) {
-        even[l] = sums[c + l] * share;
-        slope[l] = sums[sums_stride + c + l] * share * factor[c + l];
-      }
-    }
-    for (int64_t r = 0; r < g.rows; ++r) {
-      const float *gradient = g.data + r * g.stride + c, *row = x + r * g.stride + c;
-      float* to = dx + r * g.stride + c;
-      for (int64_t l = 0; l < kImageLanes; ++l) {
-        const float h = norm_share<kRelu>(gradient[l], row[l], mean[c + l], scale[c + l], bias[c + l]);
-        const float left = kBatch ? h - even[l] - (row[l] - mean[c + l]) * slope[l] : h;
-        to[l] = left * scale[c + l];
-      }
+  const float *mean = norm.mean(), *scale = norm.scale(), *bias = norm.bias();
+  for (int64_t r = 0; r < g.rows; ++r) {
+    const float *gradient = g.data + r * g.stride, *row = x + r * g.stride;
+    float* to = dx + r * g.stride;
+    for (int64_t c = 0; c < padded; c += kFloats) {
+      const ImageFloats value = load_floats(row + c), centre = load_floats(mean + c),
+                        factor = load_floats(scale + c);
+      ImageFloats h =
+          norm_share<kRelu>(load_floats(gradient + c), value, centre, factor, load_floats(bias + c));
+      if constexpr (kBatch)
+        h = h - load_floats(means + c) - (value - centre) * load_floats(means + means_stride + c);
+      store_floats(to + c, h * factor);
     }
   }
 }
 
-void norm_gradient(const StepRows& g, const float* x, const StepNormRows& norm, bool relu, const float* sums,
-                   int64_t sums_stride, double count, float* dx) {
-  const auto share = static_cast<float>(1.0 / count);
-  if (sums == nullptr) {
-    relu ? give_norm_gradient<true, false>(g, x, norm, sums, sums_stride, share, dx)
-         : give_norm_gradient<false, false>(g, x, norm, sums, sums_stride, share, dx);
+void norm_gradient(const StepRows& g, const float* x, const StepNormRows& norm, bool relu, const float* means,
+                   int64_t means_stride, float* dx) {
+  if (means == nullptr) {
+    relu ? give_norm_gradient<true, false>(g, x, norm, means, means_stride, dx)
+         : give_norm_gradient<false, false>(g, x, norm, means, means_stride, dx);
     return;
   }
-  relu ? give_norm_gradient<true, true>(g, x, norm, sums, sums_stride, share, dx)
-       : give_norm_gradient<false, true>(g, x, norm, sums, sums_stride, share, dx);
+  relu ? give_norm_gradient<true, true>(g, x, norm, means, means_stride, dx)
+       : give_norm_gradient<false, true>(g, x, norm, means, means_stride, dx);
 }
 
 }  // namespace

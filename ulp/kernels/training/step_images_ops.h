@@ -61,13 +61,14 @@ struct StepImageOps {
   /// above 0; x lies as g does.
   void (*norm_gradient_sums)(const StepRows& g, const float* x, const StepNormRows& norm, bool relu,
                              double* sums);
-  /// sums = both rows of the sum of `parts` sets; weight_gradient and bias_gradient [+]= them, where they are not null.
-  void (*norm_gradient_join)(const double* parts_of, int64_t stride, int64_t parts, int64_t width,
-                             float* sums, int64_t sums_stride, bool weight_adds, float* weight_gradient,
-                             bool bias_adds, float* bias_gradient);
-  /// dx = scale (h - (sum of h + (x - mean) factor sum of h (x - mean) factor) / count); without `sums` scale h.
+  /// Of `parts` such sums of `count` rows in all: means[j] = that of h, and means[means_stride + j] = that of h (x - mean) factor,
+  /// times factor. weight_gradient and bias_gradient [+]= the sums, where they are not null.
+  void (*norm_gradient_join)(const double* parts_of, int64_t stride, int64_t parts, double count,
+                             const StepNormRows& norm, int64_t width, float* means, int64_t means_stride,
+                             bool weight_adds, float* weight_gradient, bool bias_adds, float* bias_gradient);
+  /// dx = scale (h - means[j] - (x - mean) means[means_stride + j]); without `means` scale h.
   void (*norm_gradient)(const StepRows& g, const float* x, const StepNormRows& norm, bool relu,
-                        const float* sums, int64_t sums_stride, double count, float* dx);
+                        const float* means, int64_t means_stride, float* dx);
   /// y = the largest of each window and places = its tap, the first one of equals; a NaN wins, and the last one of several.
   void (*max_pool)(const StepPool& pool, const StepImages& x, float* y, float* places, int64_t stride,
                    int64_t begin, int64_t end);

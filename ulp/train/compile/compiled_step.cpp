@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "ulp/amp/optimizer/large_pages.h"
 #include "ulp/amp/optimizer/prepared_update.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/conditions.h"
@@ -70,7 +71,9 @@ struct CompiledStep::Parts {
   /// Makes the memory for so many samples.
   void grow(int64_t samples) {
     const compiled::ArenaPlan placed = compiled::place_matrices(built.plan, samples);
-    arena = at::zeros({static_cast<int64_t>(placed.floats)}, at::kFloat);
+    arena = at::empty({static_cast<int64_t>(placed.floats)}, at::kFloat);
+    amp::ask_for_large_pages(arena.mutable_data_ptr(), arena.nbytes());  // before the memory is touched
+    arena.zero_();
     float* base = arena.data_ptr<float>();
     for (size_t m = 0; m < built.plan.matrices.size(); ++m) {
       const compiled::PlanMatrix& matrix =

@@ -1,6 +1,7 @@
 // Instructions on images, in units that may be computed in any order.
 #include <algorithm>
 
+#include "ulp/train/compile/partition.h"
 #include "ulp/train/compile/plan.h"
 
 namespace ulp::train::compiled {
@@ -134,13 +135,14 @@ void normalise_images(const ImageOperands& of, int64_t begin, int64_t end) {
       return;
     }
     case Op::norm_gradient_join:
-      return ops.norm_gradient_join(of.doubles(one.a), of.doubles_stride(one.a), a.rows, of.out().width,
+      return ops.norm_gradient_join(of.doubles(one.a), of.doubles_stride(one.a), a.rows,
+                                    static_cast<double>(of.b().rows), of.norm(one.c), of.out().width,
                                     of.out().data, of.out().stride, one.adds, of.data(one.d), one.second_adds,
                                     of.data(one.e));
     case Op::norm_gradient:
       return ops.norm_gradient(rows_between(a, begin, end), of.b().data + begin * a.stride, of.norm(one.c),
                                of.relu(), of.data(one.d), one.d < 0 ? 0 : of.view(one.d).stride,
-                               static_cast<double>(a.rows), of.out().data + begin * a.stride);
+                               of.out().data + begin * a.stride);
     default:
       return update_running(of);
   }
@@ -237,6 +239,44 @@ void run_image_units(const StepRun& step, const Instruction& one, int64_t begin,
       return pool_images(of, begin, end);
     default:
       return normalise_images(of, begin, end);
+  }
+}
+
+Cut image_cut(const StepRun& step, const Instruction& one) {
+  const auto numbers = [&](int matrix) {
+    const MatrixView& of = step.views[static_cast<size_t>(matrix)];
+    return static_cast<double>(of.rows * of.width);
+  };
+  constexpr double kMoved = 0.15, kPooled = 1;  // nanoseconds for a number
+  Cut cut{.units = image_units(step, one), .nanoseconds = 0};
+  switch (one.op) {
+    case Op::convolution:
+    case Op::convolution_input:
+    case Op::convolution_weight: {
+      const StepConv& conv = step.plan->convs[static_cast<size_t>(one.shape)].conv;
+      const int pixels = one.op == Op::convolution         ? one.out
+                         : one.op == Op::convolution_input ? one.a
+                                                           : one.b;
+      const auto window = static_cast<double>(conv.taps() * conv.group_inputs());
+      cut.nanoseconds = numbers(pixels) * window * step.multiply_add_nanoseconds * (conv.depthwise() ? 4 : 1);
+      return cut;
+    }
+    case Op::max_pool:
+    case Op::max_pool_gradient:
+    case Op::average_pool:
+    case Op::average_pool_gradient:
+      cut.nanoseconds = numbers(one.a) * kPooled;
+      return cut;
+    case Op::to_pixels:
+    case Op::from_pixels:
+    case Op::norm_moments:
+    case Op::norm_gradient_sums:
+    case Op::norm_apply:
+    case Op::norm_gradient:
+      cut.nanoseconds = numbers(one.a) * kMoved;
+      return cut;
+    default:
+      return cut;
   }
 }
 

@@ -41,7 +41,7 @@ void add_norm_gradients(Builder& builder, const NormOperands& of, bool relu, int
                   .c = of.norm,
                   .finish = finish});
     sums = builder.make({0, 1, 2}, channels);
-    Instruction join{.op = Op::norm_gradient_join, .out = sums, .a = parts};
+    Instruction join{.op = Op::norm_gradient_join, .out = sums, .a = parts, .b = of.x, .c = of.norm};
     builder.contribute(of.weight, true, [&](int out, bool adds) {
       join.d = out;
       join.adds = adds;

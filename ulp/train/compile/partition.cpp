@@ -25,8 +25,7 @@ constexpr int64_t kPanelColumns = 32;  ///< two of the widest vectors
 
 /// Nanoseconds for a number on vectors of 8: rough ones, for what is worth a thread.
 constexpr double kMoved = 0.15, kCurve = 0.8, kExponential = 1.2, kNorm = 0.8, kNormGradient = 2.0,
-                 kDrawn = 0.8, kPacked = 0.4, kPixel = 0.6;
-constexpr double kDepthwise = 4;  ///< multiply-adds of a product that one of a depthwise convolution takes
+                 kDrawn = 0.8, kPacked = 0.4;
 
 double curve_cost(kernels::Differentiable function) {
   using enum kernels::Differentiable;
@@ -40,6 +39,8 @@ double curve_cost(kernels::Differentiable function) {
     case sqrt:
     case clamp:
     case hardtanh:
+    case hardsigmoid:
+    case hardswish:
       return kMoved;
     default:
       return kCurve;
@@ -109,21 +110,6 @@ Cut packed_cut(const StepRun& step, const Instruction& one) {
           .fewest = 2 * kTileRows,
           .nanoseconds = static_cast<double>(out.rows * out.width) * inner * step.multiply_add_nanoseconds /
                          static_cast<double>(step.packed->word_numbers)};
-}
-
-/// Units of an instruction on images: pixels, images or parts of them.
-Cut image_cut(const StepRun& step, const Instruction& one) {
-  const auto view = [&](int matrix) -> const MatrixView& { return step.views[static_cast<size_t>(matrix)]; };
-  Cut cut{.units = image_units(step, one), .nanoseconds = static_cast<double>(view(one.a).count()) * kPixel};
-  if (one.op == Op::convolution || one.op == Op::convolution_input || one.op == Op::convolution_weight) {
-    const kernels::StepConv& conv = step.plan->convs[static_cast<size_t>(one.shape)].conv;
-    const MatrixView& x = view(one.op == Op::convolution_input ? one.out : one.a);
-    const int64_t images = x.rows / (conv.in_height * conv.in_width);
-    const int64_t results = images * conv.out_height * conv.out_width * conv.out_channels;
-    cut.nanoseconds = static_cast<double>(results * conv.group_inputs() * conv.taps()) *
-                      step.multiply_add_nanoseconds * (conv.depthwise() ? kDepthwise : 1);
-  }
-  return cut;
 }
 
 /// Heads of keys, whose queries see nothing of another one's.

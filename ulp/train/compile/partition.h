@@ -24,6 +24,9 @@ struct Cut {
 /// units.
 Cut cut_of(const StepRun& step, const Instruction& one);
 
+/// And of an instruction on images, whose units are those of image_units().
+Cut image_cut(const StepRun& step, const Instruction& one);
+
 /// Whether a product is cut by columns of its result, in place of rows.
 bool cut_by_columns(const MatrixView& out);
 /// The rows of one block where numbers of all rows are summed: a function of their width alone.

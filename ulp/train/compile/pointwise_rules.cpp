@@ -255,6 +255,8 @@ std::vector<OpRow> pointwise_rules() {
           {"aten::clamp", add_clamp},
           {"aten::hardtanh", add_hardtanh},
           {"aten::relu6", add_relu6},
+          {"aten::hardsigmoid", add_plain<Differentiable::hardsigmoid>},
+          {"aten::hardswish", add_plain<Differentiable::hardswish>},
           {"aten::sqrt", add_plain<Differentiable::sqrt>},
           {"aten::add.Tensor", add_sum},
           {"aten::add.Scalar", add_sum},
