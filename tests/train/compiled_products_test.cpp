@@ -77,6 +77,34 @@ TEST(CompiledProducts, RoundBothSidesToBf16AndSumInFloats) {
   EXPECT_TRUE(torch::equal(gradient(1), chains(c.t().contiguous(), x, {}))) << "of the weight";
 }
 
+/// A block of MobileNetV2 in bf16: pointwise convolutions are products, the others stay fp32.
+TEST(CompiledProducts, OfPointwiseConvolutionsInBf16) {
+  torch::manual_seed(24);
+  const Tensors parameters = {torch::randn({12, 5, 1, 1}) / 2, torch::randn({12}),
+                              torch::randn({12, 1, 3, 3}) / 3, torch::randn({5, 12, 1, 1}) / 3,
+                              torch::randn({3, 5})};
+  const test::Function function = [](const Tensors& p, const Tensors& x) {
+    const at::Tensor wide = torch::silu(torch::conv2d(x[0], p[0], p[1]));
+    const at::Tensor deep = torch::silu(torch::conv2d(wide, p[2], {}, {1, 1}, {1, 1}, {1, 1}, 12));
+    return torch::linear((torch::conv2d(deep, p[3]) + x[0]).mean({2, 3}), p[4]);
+  };
+  test::FunctionNet net(parameters);
+  const Tensors inputs = {torch::randn({6, 5, 7, 6})};
+  const at::Tensor targets = torch::randn({6, 3});
+  const auto graph = test::capture_function(net, function, inputs);
+  amp::FusedOptimizer optimizer(graph->parameters(), amp::SgdRule{.lr = 0});
+  CompiledStep exact = compile(graph, LossFunction::mse(), optimizer),
+               step = compile(graph, LossFunction::mse(), optimizer, {.products = ProductType::bf16});
+  exact.step(inputs, targets);
+  step.step(inputs, targets);
+  EXPECT_NE(step.loss(), exact.loss());
+  EXPECT_NEAR(step.loss(), exact.loss(), 0x1p-7F * exact.loss());
+  for (const at::Tensor& one : graph->parameters()) {
+    const at::Tensor made = step.gradient(one), wanted = exact.gradient(one);
+    EXPECT_LE((made - wanted).norm().item<float>(), 0x1p-5F * wanted.norm().item<float>()) << one.sizes();
+  }
+}
+
 /// A transformer layer in bf16: near its gradients in fp32, and nearer than LibTorch's autocast is, on any threads.
 TEST(CompiledProducts, InBf16AreNearThoseOfFp32) {
   torch::manual_seed(23);

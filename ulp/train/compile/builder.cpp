@@ -104,6 +104,14 @@ int Builder::make_alias(int matrix) {
   return made;
 }
 
+int Builder::make_alias(int matrix, RowCount rows, int64_t width) {
+  if (at(matrix).home != Home::outside)
+    fail(kCompileWhere, "expected a matrix whose rows have nothing in between, got one of the arena");
+  built_.plan.matrices.push_back({rows, width, width, Home::outside, matrix});
+  needs_.push_back(false);
+  return static_cast<int>(built_.plan.matrices.size()) - 1;
+}
+
 int Builder::make_of_any_type(const graph::Node& node, const graph::Value& value) {
   if (value.meta && value.meta->dtype == at::kBool) return shaped(node, value.meta->sizes, Home::arena);
   return make(node, value);

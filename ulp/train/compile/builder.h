@@ -187,6 +187,9 @@ class Builder {
   int make_like(int matrix);
   int make(RowCount rows, int64_t width);
   int make_alias(int matrix);
+  /// The numbers of a parameter, buffer or gradient in other rows.
+  int make_alias(int matrix, RowCount rows, int64_t width);
+  bool bf16() const { return bf16_; }
   /// A new matrix: the transpose of a weight.
   int transposed(int weight);
   /// out (+)= a b + bias, or a^T b if `left_transposed`, or a b^T if `right_transposed`: on packed sides where `packs()`.

@@ -109,6 +109,35 @@ void check_conv(Builder& builder, const graph::Node& node, const StepConv& conv)
                    " channels");
 }
 
+/// A layer whose windows are pixels: a linear layer of them.
+bool is_pointwise(const StepConv& conv) {
+  return conv.taps() == 1 && conv.stride_height == 1 && conv.stride_width == 1 && conv.pad_height == 0 &&
+         conv.pad_width == 0 && conv.groups == 1;
+}
+
+/// A pointwise convolution in bf16: products of packed sides.
+void add_pointwise(Builder& builder, const StepConv& conv, const ConvOperands& of) {
+  const RowCount outputs{0, 1, conv.out_channels};
+  const int x = of.x, weight = builder.make_alias(of.weight, outputs, conv.in_channels);
+  builder.emit_product({.out = of.y, .a = x, .b = weight, .bias = of.bias, .right_transposed = true}, true);
+  builder.on_backward(of.y, [&builder, of, x, weight, outputs, inputs = conv.in_channels](int gradient) {
+    builder.contribute(of.weight, true, [&](int out, bool adds) {
+      builder.emit_product({.out = builder.make_alias(out, outputs, inputs),
+                            .a = gradient,
+                            .b = x,
+                            .left_transposed = true,
+                            .adds = adds},
+                           true);
+    });
+    builder.contribute(of.bias, true, [&](int out, bool adds) {
+      builder.emit({.op = Op::column_sums, .out = out, .a = gradient, .adds = adds});
+    });
+    builder.contribute(x, true, [&](int out, bool adds) {
+      builder.emit_product({.out = out, .a = gradient, .b = weight, .adds = adds}, true);
+    });
+  });
+}
+
 template <bool kTransposed>
 void add_convolution(Builder& builder, const graph::Node& node) {
   ConvOperands of;
@@ -124,6 +153,10 @@ void add_convolution(Builder& builder, const graph::Node& node) {
   if (of.bias >= 0 &&
       !(builder.at(of.bias).rows == RowCount{} && builder.at(of.bias).width == builder.at(output).width))
     builder.refuse(node, "expected a bias of ", builder.at(output).width, " numbers, got others");
+  builder.set_needs_gradient(output, builder.needs_gradient(input) || builder.needs_gradient(of.weight) ||
+                                         builder.needs_gradient(of.bias));
+  builder.set(*node.output(), output);
+  if (!kTransposed && builder.bf16() && is_pointwise(conv)) return add_pointwise(builder, conv, of);
   of.shape = builder.add_conv(conv, of.weight);
   of.packed = pack_weights(builder, of, kTransposed);
   builder.emit({.op = kTransposed ? Op::convolution_input : Op::convolution,
@@ -132,9 +165,6 @@ void add_convolution(Builder& builder, const graph::Node& node) {
                 .b = of.packed,
                 .c = of.bias,
                 .shape = of.shape});
-  builder.set_needs_gradient(output, builder.needs_gradient(input) || builder.needs_gradient(of.weight) ||
-                                         builder.needs_gradient(of.bias));
-  builder.set(*node.output(), output);
   builder.on_backward(output, [&builder, of](int gradient) { add_conv_gradients(builder, of, gradient); });
 }
 
