@@ -107,6 +107,66 @@ TEST(CompiledStep, FunctionsNumberByNumber) {
   }
 }
 
+TEST(CompiledStep, SumsOfAnyDimensionsNormsAndChoices) {
+  torch::manual_seed(41);
+  const at::Tensor tokens = torch::randint(4, {6, 5}, at::kLong), x = normal({6, 5, 7});
+  const auto expect = [&](const std::string& name, const test::Function& function) {
+    expect_gradients(name, function, {normal({8, 7}), normal({8}), normal({2, 8})}, {x, tokens},
+                     LossFunction::mse(), normal({6, 2}), 64);
+  };
+  const auto hidden = [](const Tensors& p, const Tensors& given) { return torch::linear(given[0], p[0]); };
+  expect("sum of the middle", [&](const Tensors& p, const Tensors& g) {
+    return torch::linear(torch::tanh(hidden(p, g)).sum(1), p[2]);
+  });
+  expect("mean of the middle, kept", [&](const Tensors& p, const Tensors& g) {
+    const at::Tensor h = torch::tanh(hidden(p, g));
+    return torch::linear((h - h.mean(1, true)).square().mean(std::vector<int64_t>{1}), p[2]);
+  });
+  expect("two dimensions", [&](const Tensors& p, const Tensors& g) {
+    const at::Tensor h = torch::tanh(hidden(p, g)).view({-1, 5, 2, 4});
+    return h.sum(std::vector<int64_t>{1, 3}) +
+           torch::linear(h.mean(std::vector<int64_t>{1}).flatten(1), p[2]);
+  });
+  expect("rms_norm", [&](const Tensors& p, const Tensors& g) {
+    const at::Tensor h = torch::rms_norm(hidden(p, g), {8}, p[1], 1e-2);
+    return torch::linear(torch::rms_norm(h, {8}, {}, 1e-3).select(1, 2), p[2]);
+  });
+  expect("texts without padding", [&](const Tensors& p, const Tensors& g) {
+    const at::Tensor padding = g[1].eq(1).unsqueeze(2);
+    const at::Tensor sums = hidden(p, g).masked_fill(padding, 0).sum(1);
+    return torch::linear(sums / padding.logical_not().sum(1).clamp_min(1), p[2]);
+  });
+  expect("choices", [&](const Tensors& p, const Tensors& g) {
+    const at::Tensor h = hidden(p, g), some = g[1].ge(2).unsqueeze(2);
+    const at::Tensor y =
+        torch::where(some, torch::tanh(h), h * 0.5) + h.masked_fill(some.logical_not(), -0.25);
+    return torch::linear(y.select(1, 0), p[2]);
+  });
+}
+
+TEST(CompiledStep, ClassesOfTokens) {
+  torch::manual_seed(42);
+  test::FunctionNet net({normal({9, 6})}), other({net.parameters_in_order[0]});
+  const test::Function function = [](const Tensors& p, const Tensors& x) {
+    return torch::linear(x[0], p[0]);
+  };
+  const at::Tensor x = normal({4, 5, 6}), classes = torch::randint(9, {4, 5}, at::kLong);
+  const auto graph = test::capture_function(net, function, {x});
+  amp::FusedOptimizer optimizer(graph->parameters(), amp::SgdRule{.lr = 0});
+  EXPECT_TRUE(contains(error_of([&] { compile(graph, LossFunction::cross_entropy(), optimizer); }),
+                       "token_cross_entropy"));
+  CompiledStep step = compile(graph, LossFunction::token_cross_entropy(), optimizer);
+  const at::Tensor wide = net.parameters_in_order[0].detach().to(torch::kDouble).requires_grad_();
+  const at::Tensor exact =
+      torch::cross_entropy_loss(torch::linear(x.to(torch::kDouble), wide).flatten(0, 1), classes.flatten());
+  exact.backward();
+  EXPECT_NEAR(double{step.step({x}, classes)}, exact.item<double>(), 0x1p-18);
+  const at::Tensor made = step.gradient(graph->parameters()[0]);
+  EXPECT_LE((made - wide.grad()).abs().max().item<double>(),
+            0x1p-18 * wide.grad().abs().max().item<double>());
+  EXPECT_TRUE(contains(error_of([&] { step.step(x, classes.flatten()); }), "targets"));
+}
+
 TEST(CompiledStep, Losses) {
   torch::manual_seed(3);
   const test::Function net = [](const Tensors& p, const Tensors& x) {

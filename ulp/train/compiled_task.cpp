@@ -56,7 +56,7 @@ class StepOfCompiledTask final : public StepOfTask {
   StepOfCompiledTask(const std::shared_ptr<graph::GraphModule>& model, amp::FusedOptimizer& optimizer,
                      const CompileOptions& options)
       : optimizer_(optimizer),
-        step_(compile(model, LossFunction::cross_entropy(), optimizer, options)),
+        step_(compile(model, LossFunction::token_cross_entropy(), optimizer, options)),
         inputs_(1) {}
 
   double backward(const TaskBatch& batch) override {
@@ -133,7 +133,8 @@ std::unique_ptr<StepOfTask> compile_step(const Task& task, const TrainOptions& o
       CompileOptions{.max_batch = options.batch,
                      .max_norm = options.clip,
                      .dropout_seed = options.seed,
-                     .threads = threads != nullptr ? threads->most() : at::get_num_threads()});
+                     .threads = threads != nullptr ? threads->most() : at::get_num_threads(),
+                     .products = options.precision->autocast_dtype ? ProductType::bf16 : ProductType::fp32});
 }
 
 }  // namespace ulp::train

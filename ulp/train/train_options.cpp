@@ -124,10 +124,11 @@ void TrainOptions::visit_fields(FieldVisitor& visitor) {
            .max = 1,
            .below_max = true},
           warmup);
-  visitor({.name = "compile",
-           .help = "Compile the step: forward, backward and update as one list of kernel calls, in fp32, for "
-                   "networks of ops that it knows"},
-          compile);
+  visitor(
+      {.name = "compile",
+       .help = "Compile the step: forward, backward and update as one list of kernel calls, in fp32 or with "
+               "products in bf16, for networks of ops that it knows"},
+      compile);
   visitor({.name = "max_steps", .help = "End after this many steps (0: all epochs)", .min = 0, .max = 1e15},
           max_steps);
   visitor({.name = "seed", .help = "Seed of weights, order and augmentation"}, seed);
@@ -195,8 +196,11 @@ std::optional<FieldConflict> TrainOptions::conflict() const {
     return FieldConflict{its_scaler + " needs {masters=fp32} beside " + its_precision +
                          ": fp16 gradients of bare fp16 parameters have no room to be unscaled"};
   }
-  if (compile && (resolved.autocast_dtype || resolved.parameter_dtype || resolved.fp8 || resolved.int8))
-    return FieldConflict{"{compile} is for {precision=fp32}, and " + its_precision + " computes otherwise"};
+  const bool other_autocast = resolved.autocast_dtype && resolved.autocast_dtype != at::kBFloat16;
+  if (compile && (other_autocast || resolved.parameter_dtype || resolved.fp8 || resolved.int8)) {
+    return FieldConflict{"{compile} is for {precision=fp32} and {precision=bf16}, and " + its_precision +
+                         " computes otherwise"};
+  }
   if (compile && accumulate > 1)
     return FieldConflict{"{compile} is for steps of one batch, and " +
                          told("accumulate", std::to_string(accumulate)) + " makes one of several"};

@@ -249,11 +249,11 @@ TEST_P(StepRowsTest, LayerNormAndItsGradients) {
     const std::vector<float> empty(x.data.size(), 0);
     std::vector<float> y = empty, dx = empty, dw(n), db(n), plain_y = empty, plain_dx = empty, plain_dw(n),
                        plain_db(n);
-    ops.layer_norm(x.view(), weight.data(), bias.data(), epsilon, y.data());
-    ops.layer_norm_gradient(g.view(), x.view(), weight.data(), epsilon, dx.data(), false, dw.data(), false,
+    ops.layer_norm(x.view(), weight.data(), bias.data(), {epsilon}, y.data());
+    ops.layer_norm_gradient(g.view(), x.view(), weight.data(), {epsilon}, dx.data(), false, dw.data(), false,
                             db.data(), nullptr);
-    plain.layer_norm(x.view(), weight.data(), bias.data(), epsilon, plain_y.data());
-    plain.layer_norm_gradient(g.view(), x.view(), weight.data(), epsilon, plain_dx.data(), false,
+    plain.layer_norm(x.view(), weight.data(), bias.data(), {epsilon}, plain_y.data());
+    plain.layer_norm_gradient(g.view(), x.view(), weight.data(), {epsilon}, plain_dx.data(), false,
                               plain_dw.data(), false, plain_db.data(), nullptr);
     EXPECT_TRUE(same_bits(y, plain_y) && same_bits(dx, plain_dx) && same_bits(dw, plain_dw) &&
                 same_bits(db, plain_db));
@@ -288,13 +288,13 @@ TEST_P(StepRowsTest, LayerNormAndItsGradients) {
     }
     // In two passes, as several threads do it.
     std::vector<float> moments(12), apart_dx = empty, apart_dw(n), apart_db(n);
-    ops.layer_norm_gradient(g.view(), x.view(), weight.data(), epsilon, apart_dx.data(), false, nullptr,
+    ops.layer_norm_gradient(g.view(), x.view(), weight.data(), {epsilon}, apart_dx.data(), false, nullptr,
                             false, nullptr, moments.data());
     ops.layer_norm_sums(g.view(), x.view(), moments.data(), false, apart_dw.data(), false, apart_db.data());
     EXPECT_TRUE(same_bits(apart_dx, dx) && same_bits(apart_dw, dw) && same_bits(apart_db, db));
     // Sums that are added to.
     std::vector<float> twice = dw, bias_twice = db;
-    ops.layer_norm_gradient(g.view(), x.view(), weight.data(), epsilon, nullptr, true, twice.data(), true,
+    ops.layer_norm_gradient(g.view(), x.view(), weight.data(), {epsilon}, nullptr, true, twice.data(), true,
                             bias_twice.data(), nullptr);
     ops.layer_norm_sums(g.view(), x.view(), moments.data(), true, apart_dw.data(), true, apart_db.data());
     EXPECT_TRUE(same_bits(apart_dw, twice) && same_bits(apart_db, bias_twice));

@@ -322,18 +322,18 @@ struct RowMoments {
   float mean, factor;  ///< 1 / sqrt(variance + epsilon)
 };
 
-inline RowMoments moments_of_row(const float* x, int64_t n, float epsilon) {
+inline RowMoments moments_of_row(const float* x, int64_t n, RowNorm norm) {
   const float count = static_cast<float>(n);
-  const float mean = sum_of_terms(n, [x](int64_t j) { return x[j]; }) / count;
+  const float mean = norm.centered ? sum_of_terms(n, [x](int64_t j) { return x[j]; }) / count : 0.0F;
   const float variance = sum_of_terms(n, [=](int64_t j) { return (x[j] - mean) * (x[j] - mean); }) / count;
-  return {mean, 1.0F / __builtin_sqrtf(variance + epsilon)};
+  return {mean, 1.0F / __builtin_sqrtf(variance + norm.epsilon)};
 }
 
-void step_layer_norm(const StepRows& x, const float* weight, const float* bias, float epsilon, float* y) {
+void step_layer_norm(const StepRows& x, const float* weight, const float* bias, RowNorm norm, float* y) {
   for (int64_t r = 0; r < x.rows; ++r) {
     const float* row = x.data + r * x.stride;
     float* to = y + r * x.stride;
-    const RowMoments m = moments_of_row(row, x.width, epsilon);
+    const RowMoments m = moments_of_row(row, x.width, norm);
     for (int64_t j = 0; j < x.width; ++j) to[j] = (row[j] - m.mean) * m.factor;
     if (weight != nullptr) {
       for (int64_t j = 0; j < x.width; ++j) to[j] *= weight[j];
@@ -344,8 +344,8 @@ void step_layer_norm(const StepRows& x, const float* weight, const float* bias, 
   }
 }
 
-/// With h = g weight: dx = (h - mean(h) - xhat mean(h xhat)) / sqrt(variance + epsilon).
-void step_layer_norm_gradient(const StepRows& g, const StepRows& x, const float* weight, float epsilon,
+/// With h = g weight: dx = (h - mean(h) - xhat mean(h xhat)) / sqrt(variance + epsilon), mean(h) only where centered.
+void step_layer_norm_gradient(const StepRows& g, const StepRows& x, const float* weight, RowNorm norm,
                               float* dx, bool weight_adds, float* weight_sums, bool bias_adds,
                               float* bias_sums, float* moments) {
   const int64_t n = x.width;
@@ -355,7 +355,7 @@ void step_layer_norm_gradient(const StepRows& g, const StepRows& x, const float*
   for (int64_t r = 0; r < x.rows; ++r) {
     const float* gradient = g.data + r * g.stride;
     const float* row = x.data + r * x.stride;
-    const RowMoments m = moments_of_row(row, n, epsilon);
+    const RowMoments m = moments_of_row(row, n, norm);
     if (moments != nullptr) {
       moments[2 * r] = m.mean;
       moments[2 * r + 1] = m.factor;
@@ -371,7 +371,7 @@ void step_layer_norm_gradient(const StepRows& g, const StepRows& x, const float*
     for (int64_t j = 0; j < n; ++j) to[j] = weight == nullptr ? gradient[j] : gradient[j] * weight[j];
     const float sum = sum_of_terms(n, [to](int64_t j) { return to[j]; });
     const float dot = sum_of_terms(n, [=](int64_t j) { return to[j] * ((row[j] - m.mean) * m.factor); });
-    const float mean = sum / count, slope = dot / count;
+    const float mean = norm.centered ? sum / count : 0.0F, slope = dot / count;
     for (int64_t j = 0; j < n; ++j) to[j] = (to[j] - mean - (row[j] - m.mean) * m.factor * slope) * m.factor;
   }
 }

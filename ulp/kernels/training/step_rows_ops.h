@@ -24,6 +24,12 @@ enum class PointLoss : uint8_t {
   bce_logits,  ///< (1 - t) x + log(1 + e^-x)
 };
 
+/// A norm of rows: of layer_norm, or with `centered` false of rms_norm, whose mean counts as 0.
+struct RowNorm {
+  float epsilon = 0;
+  bool centered = true;
+};
+
 /// Everything is computed in fp32 without contraction, sums of numbers in double or in one fixed order: the same bits on
 /// every instruction set. Functions of n numbers take whole rows with what lies between them.
 struct StepRowOps {
@@ -63,11 +69,11 @@ struct StepRowOps {
   /// dx = (g - sum(g y)) y in each row.
   void (*softmax_gradient)(const StepRows& g, const float* y, float* dx);
   /// (x - mean) / sqrt(variance + epsilon) [* weight] [+ bias] in each row; y lies as x does.
-  void (*layer_norm)(const StepRows& x, const float* weight, const float* bias, float epsilon, float* y);
+  void (*layer_norm)(const StepRows& x, const float* weight, const float* bias, RowNorm norm, float* y);
   /// dx, and weight_sums[j] [+]= the sum of g xhat, bias_sums[j] [+]= the sum of g over the rows; each may be
   /// null. moments[2 r] = the mean of row r, moments[2 r + 1] = 1 / sqrt(variance + epsilon), for
   /// layer_norm_sums; may be null.
-  void (*layer_norm_gradient)(const StepRows& g, const StepRows& x, const float* weight, float epsilon,
+  void (*layer_norm_gradient)(const StepRows& g, const StepRows& x, const float* weight, RowNorm norm,
                               float* dx, bool weight_adds, float* weight_sums, bool bias_adds,
                               float* bias_sums, float* moments);
   /// The two sums of layer_norm_gradient alone, to the same bits, from the moments of all rows: for some of

@@ -113,8 +113,8 @@ int Builder::make_alias(int matrix, RowCount rows, int64_t width) {
 }
 
 int Builder::make_of_any_type(const graph::Node& node, const graph::Value& value) {
-  if (value.meta && value.meta->dtype == at::kBool) return shaped(node, value.meta->sizes, Home::arena);
-  return make(node, value);
+  const bool counts = value.meta && (value.meta->dtype == at::kBool || value.meta->dtype == at::kLong);
+  return counts ? shaped(node, value.meta->sizes, Home::arena) : make(node, value);
 }
 
 int Builder::make(const graph::Node& node, const graph::Value& value) {
@@ -470,8 +470,10 @@ void Builder::add_loss(const LossFunction& loss) {
   }
   if (!(loss.beta > 0)) fail(kCompileWhere, "expected beta > 0, got ", loss.beta);
   if (loss.takes_classes()) {
-    if (built_.sizes.size() != 2 || !built_.sizes[1].constant())
-      refuse(node, "expected logits of two dimensions for cross_entropy, got ", built_.sizes.size());
+    const size_t dimensions = built_.sizes.size();
+    if (dimensions < 2 || (dimensions > 2 && !loss.any_rows) || !built_.sizes.back().constant())
+      refuse(node, "expected logits of two dimensions for cross_entropy, got ", dimensions,
+             "; token_cross_entropy takes more");
     built_.bounds.push_back({kTargets, at(x).width, "targets", at(x).rows});
     contribute(x, false, [&](int out, bool) {
       emit({.op = Op::cross_entropy, .out = out, .a = x, .mean = loss.mean, .classes = kTargets});

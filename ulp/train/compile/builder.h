@@ -182,7 +182,7 @@ class Builder {
 
   /// A new matrix as the value's sizes say.
   int make(const graph::Node& node, const graph::Value& value);
-  /// The same for bool, too: 1 where it is true.
+  /// The same for bool, 1 where it is true, and for int64, which are numbers of true ones.
   int make_of_any_type(const graph::Node& node, const graph::Value& value);
   int make_like(int matrix);
   int make(RowCount rows, int64_t width);
@@ -217,6 +217,10 @@ class Builder {
   /// The result of the node is what the move takes from a matrix: numbers that are not taken have no gradient from it.
   void set_moved(const graph::Node& node, const graph::Value& value, int source, Move move);
   void emit_move(Op op, int out, int a, Move move, bool adds);
+  /// What a move takes of a matrix, as a matrix of these rows and columns.
+  int moved(int source, Move move, RowCount rows, int64_t width);
+  /// The numbers of a matrix in the same order, in other rows.
+  int reshaped(int matrix, RowCount rows, int64_t width);
   /// The product of sizes; refuses two that follow the batch.
   RowCount count_of(const graph::Node& node, const std::vector<graph::SizeExpr>& sizes) const {
     return rows_of(node, sizes, sizes.size());

@@ -330,13 +330,9 @@ CompiledStep::Parts::Given CompiledStep::Parts::check_tensors(const std::vector<
   if (loss_function.kind == LossFunction::Kind::none)
     return {targets.defined() ? targets.const_data_ptr() : nullptr, nullptr, samples};
   if (loss_function.takes_classes()) {
-    // [rows] of the logits' [rows, classes].
-    if (!targets.defined() || targets.dim() != 1 || targets.scalar_type() != at::kLong ||
-        !targets.is_contiguous() || !targets.device().is_cpu() ||
-        targets.size(0) != built.sizes[0].at(samples)) {
-      fail(kStepWhere, "expected targets of int64 [", built.sizes[0].at(samples), "], got ",
-           targets.defined() ? targets.toString() : "none");
-    }
+    // The sizes of the logits but for the classes.
+    const std::vector<graph::SizeExpr> rows(built.sizes.begin(), built.sizes.end() - 1);
+    check(targets, "targets", at::kLong, rows);
   } else {
     check(targets, "targets", at::kFloat, built.sizes);
   }

@@ -78,22 +78,39 @@ void add_linear(Builder& builder, const graph::Node& node) {
   builder.set(*node.output(), in_product ? y : add_broadcast_bias(builder, node, y));
 }
 
-void add_layer_norm(Builder& builder, const graph::Node& node) {
+/// layer_norm or rms_norm over the last dimension.
+template <bool kCentered>
+void add_norm(Builder& builder, const graph::Node& node) {
   const int x = builder.padded(node, "input");
-  const int weight = builder.outside(node, "weight"), bias = builder.outside(node, "bias");
+  const int weight = builder.outside(node, "weight");
+  int bias = -1;
+  if constexpr (kCentered) bias = builder.outside(node, "bias");
   const auto shape = builder.literal(node, "normalized_shape").toIntVector();
   if (shape.size() != 1 || shape[0] != builder.at(x).width)
-    builder.refuse(node, "expected layer_norm over the last dimension, got ", shape.size(), " dimensions");
+    builder.refuse(node, "expected a norm over the last dimension, got ", shape.size(), " dimensions");
   if (!is_row(builder, weight, shape[0]) || !is_row(builder, bias, shape[0]))
     builder.refuse(node, "expected a weight and a bias of ", shape[0], " numbers, got others");
-  const auto epsilon = static_cast<float>(builder.number(node, "eps"));
+  // Without one LibTorch takes that of the type.
+  const bool given = kCentered || !builder.literal(node, "eps").isNone();
+  const float epsilon = given ? static_cast<float>(builder.number(node, "eps")) : 0x1p-23F;
   const int y = builder.make(node, *node.output());
-  builder.emit({.op = Op::layer_norm, .out = y, .a = x, .b = weight, .c = bias, .p = {epsilon}});
+  builder.emit({.op = Op::layer_norm,
+                .out = y,
+                .a = x,
+                .b = weight,
+                .c = bias,
+                .p = {epsilon},
+                .centered = kCentered});
   builder.set_needs_gradient(
       y, builder.needs_gradient(x) || builder.needs_gradient(weight) || builder.needs_gradient(bias));
   builder.set(*node.output(), y);
   builder.on_backward(y, [&builder, x, weight, bias, epsilon](int gradient) {
-    Instruction one{.op = Op::layer_norm_gradient, .a = gradient, .b = x, .c = weight, .p = {epsilon}};
+    Instruction one{.op = Op::layer_norm_gradient,
+                    .a = gradient,
+                    .b = x,
+                    .c = weight,
+                    .p = {epsilon},
+                    .centered = kCentered};
     builder.contribute(weight, true, [&](int out, bool adds) {
       one.d = out;
       one.adds = adds;
@@ -181,7 +198,10 @@ int Builder::transposed(int weight) {
 }
 
 std::vector<OpRow> layer_rules() {
-  return {{"aten::linear", add_linear}, {"aten::layer_norm", add_layer_norm}, {"aten::dropout", add_dropout}};
+  return {{"aten::linear", add_linear},
+          {"aten::layer_norm", add_norm<true>},
+          {"aten::rms_norm", add_norm<false>},
+          {"aten::dropout", add_dropout}};
 }
 
 }  // namespace ulp::train::compiled

@@ -21,6 +21,9 @@ struct LossFunction {
   Kind kind = Kind::none;
   bool mean = true;   ///< over all numbers (cross_entropy: over the rows); false: their sum
   double beta = 1.0;  ///< > 0
+  /// cross_entropy of logits [..., classes] of any dimensions and a class for each row, as [batch, length, classes] and
+  /// [batch, length] of texts; else of [rows, classes] alone.
+  bool any_rows = false;
 
   static LossFunction none() { return {}; }
   static LossFunction mse() { return {Kind::mse}; }
@@ -28,12 +31,13 @@ struct LossFunction {
   static LossFunction smooth_l1(double beta = 1.0) { return {Kind::smooth_l1, true, beta}; }
   static LossFunction huber(double delta = 1.0) { return {Kind::huber, true, delta}; }
   static LossFunction cross_entropy() { return {Kind::cross_entropy}; }
+  static LossFunction token_cross_entropy() { return {Kind::cross_entropy, true, 1.0, true}; }
   static LossFunction weighted_cross_entropy() { return {Kind::weighted_cross_entropy}; }
   static LossFunction bce_logits() { return {Kind::bce_logits}; }
   /// Whether targets are class indices.
   bool takes_classes() const { return kind == Kind::cross_entropy || kind == Kind::weighted_cross_entropy; }
   /// This loss with the sum of the numbers in the place of their mean.
-  LossFunction sum() const { return {kind, false, beta}; }
+  LossFunction sum() const { return {kind, false, beta, any_rows}; }
 };
 
 }  // namespace ulp::train

@@ -281,22 +281,36 @@ void Builder::emit_move(Op op, int out, int a, Move move, bool adds) {
 }
 
 void Builder::set_moved(const graph::Node& node, const graph::Value& value, int source, Move move) {
-  const int made = make_of_any_type(node, value);
+  const int like = make_of_any_type(node, value);
+  const PlanMatrix sizes = at(like);
+  set(value, moved(source, std::move(move), sizes.rows, sizes.width));
+}
+
+int Builder::moved(int source, Move move, RowCount rows, int64_t width) {
+  const int made = make(rows, width);
   set_needs_gradient(made, needs_gradient(source));
-  set(value, made);
   emit_move(Op::move, made, source, move, false);
   const PlanMatrix taken = at(made), whole = at(source);
   const bool repeats = move.repeats();
-  const bool all = !repeats && RowCount{taken.rows.numerator * taken.width, taken.rows.denominator,
-                                        taken.rows.offset * taken.width} ==
-                                   RowCount{whole.rows.numerator * whole.width, whole.rows.denominator,
-                                            whole.rows.offset * whole.width};
+  const bool all = !repeats && taken.rows.times(taken.width) == whole.rows.times(whole.width);
   on_backward(made, [this, source, move, all, repeats](int gradient) {
     contribute(source, true, [&](int out, bool adds) {
       if (!adds && !all) emit({.op = Op::fill, .out = out});
       emit_move(Op::move_back, out, gradient, move, adds || repeats);
     });
   });
+  return made;
+}
+
+int Builder::reshaped(int matrix, RowCount rows, int64_t width) {
+  if (at(matrix).rows == rows && at(matrix).width == width) return matrix;
+  const int made = make(rows, width);
+  set_needs_gradient(made, needs_gradient(matrix));
+  emit({.op = Op::reshape, .out = made, .a = matrix});
+  on_backward(made, [this, matrix](int gradient) {
+    contribute(matrix, false, [&](int out, bool) { emit({.op = Op::reshape, .out = out, .a = gradient}); });
+  });
+  return made;
 }
 
 /// Broadcasting as LibTorch has it: dimensions of one, and those that are missing in front, are repeated.

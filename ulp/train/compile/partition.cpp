@@ -175,6 +175,7 @@ Cut cut_of(const StepRun& step, const Instruction& one) {
     case Op::quotient:
     case Op::select:
     case Op::select_gradient:
+    case Op::choose:
     case Op::fill:
     case Op::spread:
       return by_numbers(view(one.out), kMoved);

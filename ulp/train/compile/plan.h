@@ -89,6 +89,7 @@ enum class Op : uint8_t {
   move_back,           ///< what of out the move `detail` names (+)= a
   embedding,           ///< out[r] = row classes[r] of a
   embedding_gradient,  ///< row classes[r] of out += a[r], but for the class `from`; out = 0 before unless `adds`
+  choose,              ///< out = a (none: p0) where c is not 0, else b (none: p1)
   from_integers,  ///< out = the integers `classes`, or 1 where they compare with `from` as `compare` says
   attention,      ///< the attention `detail`
   attention_gradient,  ///< its gradient
@@ -132,6 +133,7 @@ struct Instruction {
   bool second_adds = false;  ///< to what e holds
   bool mean = false;
   bool transposed = false;
+  bool centered = true;  ///< a norm: of layer_norm, else of rms_norm
   Compare compare = Compare::none;
   int64_t from = 0, to = 0, columns = 0;
   int classes = -1;  ///< which integer input; kTargets: the targets of the loss

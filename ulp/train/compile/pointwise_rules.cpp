@@ -48,7 +48,9 @@ Instruction* product_before(Builder& builder, int x, bool relu) {
 void add_function(Builder& builder, const graph::Node& node, Differentiable function,
                   const Numbers& numbers = {}, size_t operand = 0) {
   const int x = builder.stored(node, node.args.at(operand));
-  const int y = builder.make_as(node, *node.output(), x);
+  const bool counts = function == Differentiable::clamp && builder.image_of(x) == nullptr;
+  const int y =
+      counts ? builder.make_of_any_type(node, *node.output()) : builder.make_as(node, *node.output(), x);
   builder.set_needs_gradient(y, builder.needs_gradient(x));
   builder.set(*node.output(), y);
   if (function == Differentiable::relu && builder.end_norm_by_relu(x, y)) return;
@@ -116,6 +118,14 @@ void add_clamp(Builder& builder, const graph::Node& node) {
   const float low = bound("min", -infinity), high = bound("max", infinity);
   if (!(low <= high)) builder.refuse(node, "expected min <= max, got ", low, " and ", high);
   add_function(builder, node, Differentiable::clamp, {{low, high}});
+}
+
+/// clamp_min and clamp_max.
+template <bool kLow>
+void add_bound(Builder& builder, const graph::Node& node) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float bound = narrow(builder.number(node, kLow ? "min" : "max"));
+  add_function(builder, node, Differentiable::clamp, {{kLow ? bound : -infinity, kLow ? infinity : bound}});
 }
 
 void add_hardtanh(Builder& builder, const graph::Node& node) {
@@ -235,6 +245,51 @@ void add_choice(Builder& builder, const graph::Node& node) {
   });
 }
 
+/// out = a where the condition holds, else b; a number in the place of either.
+void add_choice(Builder& builder, const graph::Node& node, const char* condition, std::string_view yes,
+                std::string_view no) {
+  const graph::Value& value = *node.output();
+  const int c = builder.broadcast(node, condition, value);
+  Instruction one{.op = Op::choose, .c = c};
+  const auto operand = [&](std::string_view argument, float& number) {
+    if (const auto given = builder.constant(node, argument)) {
+      number = narrow(*given);
+      return -1;
+    }
+    return builder.broadcast(node, argument, value);
+  };
+  const int a = operand(yes, one.p[0]), b = operand(no, one.p[1]);
+  one.out = builder.make(node, value);
+  one.a = a;
+  one.b = b;
+  builder.emit(one);
+  builder.set_needs_gradient(one.out, builder.needs_gradient(a) || builder.needs_gradient(b));
+  builder.set(value, one.out);
+  builder.on_backward(one.out, [&builder, a, b, c](int gradient) {
+    builder.contribute(a, false, [&](int out, bool) {
+      builder.emit({.op = Op::choose, .out = out, .a = gradient, .c = c});
+    });
+    builder.contribute(b, false, [&](int out, bool) {
+      builder.emit({.op = Op::choose, .out = out, .b = gradient, .c = c});
+    });
+  });
+}
+
+void add_not(Builder& builder, const graph::Node& node) {
+  const int x = builder.padded(node, "self");
+  const int y = builder.make_of_any_type(node, *node.output());
+  builder.emit({.op = Op::choose, .out = y, .c = x, .p = {0.0F, 1.0F}});
+  builder.set(*node.output(), y);
+}
+
+void add_where(Builder& builder, const graph::Node& node) {
+  add_choice(builder, node, "condition", "self", "other");
+}
+
+void add_masked_fill(Builder& builder, const graph::Node& node) {
+  add_choice(builder, node, "mask", "value", "self");
+}
+
 }  // namespace
 
 std::vector<OpRow> pointwise_rules() {
@@ -253,11 +308,16 @@ std::vector<OpRow> pointwise_rules() {
           {"aten::abs", add_plain<Differentiable::abs>},
           {"aten::neg", add_negative},
           {"aten::clamp", add_clamp},
+          {"aten::clamp_min", add_bound<true>},
+          {"aten::clamp_max", add_bound<false>},
           {"aten::hardtanh", add_hardtanh},
           {"aten::relu6", add_relu6},
           {"aten::hardsigmoid", add_plain<Differentiable::hardsigmoid>},
           {"aten::hardswish", add_plain<Differentiable::hardswish>},
           {"aten::sqrt", add_plain<Differentiable::sqrt>},
+          {"aten::where.self", add_where},
+          {"aten::logical_not", add_not},
+          {"aten::masked_fill.Scalar", add_masked_fill},
           {"aten::add.Tensor", add_sum},
           {"aten::add.Scalar", add_sum},
           {"aten::sub.Tensor", add_difference},

@@ -1,4 +1,7 @@
-// Sums of whole tensors, softmax over the last dimension, and losses that a graph computes itself.
+// Sums of tensors, softmax over the last dimension, and losses that a graph computes itself.
+#include <algorithm>
+#include <utility>
+
 #include "ulp/train/compile/builder.h"
 
 namespace ulp::train::compiled {
@@ -35,20 +38,62 @@ void add_whole(Builder& builder, const graph::Node& node) {
   builder.set(*node.output(), add_total(builder, builder.padded(node, "self"), kMean));
 }
 
-/// Over the last dimension, or over all.
+/// The size of the last dimension that is summed.
+int64_t order_width(const std::vector<graph::SizeExpr>& sizes, const std::vector<bool>& reduced) {
+  for (size_t d = sizes.size(); d-- > 0;)
+    if (reduced[d]) return sizes[d].offset;
+  return 1;
+}
+
+/// The dimensions that a call names, counted from the first; all of them where it names none.
+std::vector<bool> reduced_dimensions(Builder& builder, const graph::Node& node, size_t dimensions) {
+  const c10::IValue& given = builder.literal(node, "dim");
+  const std::vector<int64_t> dims = given.isNone() ? std::vector<int64_t>{} : given.toIntVector();
+  std::vector<bool> reduced(dimensions, dims.empty());
+  for (const int64_t dim : dims) {
+    const int64_t d = dim < 0 ? dim + static_cast<int64_t>(dimensions) : dim;
+    if (d < 0 || d >= static_cast<int64_t>(dimensions))
+      builder.refuse(node, "expected dimensions of ", dimensions, ", got ", dim);
+    reduced[static_cast<size_t>(d)] = true;
+  }
+  return reduced;
+}
+
+/// Over all dimensions, or over some of fixed sizes, which come last then.
 template <bool kMean>
 void add_along(Builder& builder, const graph::Node& node) {
   if (!builder.literal(node, "dtype").isNone()) builder.refuse(node, "expected no dtype, got one");
   const auto sizes = builder.sizes(node, "self");
-  const c10::IValue& given = builder.literal(node, "dim");
-  const std::vector<int64_t> dims = given.isNone() ? std::vector<int64_t>{} : given.toIntVector();
+  const std::vector<bool> reduced = reduced_dimensions(builder, node, sizes.size());
   const int x = builder.padded(node, "self");
-  const auto last = static_cast<int64_t>(sizes.size()) - 1;
-  if (dims.empty() || dims.size() == sizes.size())
-    return builder.set(*node.output(), add_total(builder, x, kMean));
-  if (dims.size() != 1 || (dims[0] != -1 && dims[0] != last) || !sizes.back().constant())
-    builder.refuse(node, "expected the last dimension, of a fixed size, or all of them, got others");
-  builder.set_reshaped(node, add_row_sums(builder, x, kMean));
+  if (std::ranges::all_of(reduced, [](bool one) { return one; }))
+    return builder.set_reshaped(node, add_total(builder, x, kMean));
+  Move order;
+  RowCount kept;
+  int64_t summed = 1;
+  for (const bool last : {false, true}) {
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      if (reduced[d] != last) continue;
+      order.dims.push_back(builder.move_dim(node, sizes, d));
+      if (last && !sizes[d].constant())
+        builder.refuse(node, "expected sums along dimensions of fixed sizes, got one that follows the batch");
+      if (last) summed *= sizes[d].offset;
+    }
+  }
+  std::vector<graph::SizeExpr> rows;
+  for (size_t d = 0; d < sizes.size(); ++d)
+    if (!reduced[d]) rows.push_back(sizes[d]);
+  constexpr int64_t kExact = int64_t{1} << 24;  // true ones are counted in floats
+  if (node.output()->meta && node.output()->meta->dtype == at::kLong && summed > kExact)
+    builder.refuse(node, "expected counts of at most ", kExact, ", got up to ", summed);
+  kept = builder.count_of(node, rows);
+  const bool in_order = std::ranges::is_sorted(reduced);
+  const int moved = in_order
+                        ? x
+                        : builder.moved(x, std::move(order), kept.times(summed / order_width(sizes, reduced)),
+                                        order_width(sizes, reduced));
+  const int summands = builder.reshaped(moved, kept, summed);
+  builder.set_reshaped(node, add_row_sums(builder, summands, kMean));
 }
 
 template <bool kLog>

@@ -218,6 +218,16 @@ void embed(const Operands& of) {
   }
 }
 
+void choose(const Operands& of) {
+  const Instruction& one = of.one;
+  const float *c = of.numbers(one.c), *a = of.numbers(one.a), *b = of.numbers(one.b);
+  float* to = of.numbers(one.out);
+  for (int64_t i = 0; i < of.count(); ++i) {
+    const float yes = a == nullptr ? one.p[0] : a[i], no = b == nullptr ? one.p[1] : b[i];
+    to[i] = c[i] != 0.0F ? yes : no;
+  }
+}
+
 void recur(const Operands& of) {
   const Recurrent& layer = of.step.plan->recurrents[static_cast<size_t>(of.one.detail)];
   const auto run = of.one.op == Op::recurrent ? run_recurrent : run_recurrent_gradient;
@@ -285,13 +295,13 @@ void normalise_gradient(StepRun& step, const Instruction& one) {
   const auto view = [&](int matrix) { return step.views[static_cast<size_t>(matrix)]; };
   const auto data = [&](int matrix) { return matrix < 0 ? nullptr : view(matrix).data; };
   if (piece_count(step, cut) == 1)
-    return ops.layer_norm_gradient(view(one.a).as_rows(), view(one.b).as_rows(), data(one.c), one.p[0],
-                                   data(one.out), one.adds, data(one.d), one.second_adds, data(one.e),
-                                   nullptr);
+    return ops.layer_norm_gradient(view(one.a).as_rows(), view(one.b).as_rows(), data(one.c),
+                                   {one.p[0], one.centered}, data(one.out), one.adds, data(one.d),
+                                   one.second_adds, data(one.e), nullptr);
   for_pieces(step, cut, [&](int64_t begin, int64_t end, int) {
     const Operands of{step, one, begin, end};
-    ops.layer_norm_gradient(of.rows(of.a()), of.rows(of.b()), of.data(one.c), one.p[0], of.row(one.out),
-                            false, nullptr, false, nullptr, step.moments.data() + 2 * begin);
+    ops.layer_norm_gradient(of.rows(of.a()), of.rows(of.b()), of.data(one.c), {one.p[0], one.centered},
+                            of.row(one.out), false, nullptr, false, nullptr, step.moments.data() + 2 * begin);
   });
   if (one.d < 0 && one.e < 0) return;
   const Cut columns{
@@ -375,6 +385,8 @@ void run_piece(const Operands& of) {
     case Op::pick:
     case Op::unpick:
       return pick_columns(of);
+    case Op::choose:
+      return choose(of);
     case Op::mask:
       return keep_masked(of);
     case Op::log_softmax:
@@ -386,7 +398,8 @@ void run_piece(const Operands& of) {
     case Op::softmax_gradient:
       return ops.softmax_gradient(of.rows(of.a()), of.row(one.b), of.row(one.out));
     case Op::layer_norm:
-      return ops.layer_norm(of.rows(of.a()), of.data(one.b), of.data(one.c), one.p[0], of.row(one.out));
+      return ops.layer_norm(of.rows(of.a()), of.data(one.b), of.data(one.c), {one.p[0], one.centered},
+                            of.row(one.out));
     case Op::layer_norm_gradient:  // run_one
       return;
     case Op::move:
