@@ -149,7 +149,8 @@ std::function<float()> compiled_conv_step(const ConvNetwork& network) {
   const auto optimizer = std::make_shared<ulp::amp::FusedOptimizer>(
       graph->parameters(), ulp::amp::SgdRule{.lr = 0.01, .momentum = 0.9});
   const auto step = std::make_shared<ulp::train::CompiledStep>(
-      ulp::train::compile(graph, LossFunction::cross_entropy(), *optimizer, {.dropout_seed = 1}));
+      ulp::train::compile(graph, LossFunction::cross_entropy(), *optimizer,
+                          {.dropout_seed = 1, .threads = at::get_num_threads()}));
   return [data, step, optimizer, batch = network.batch] {
     return step->step(data.inputs.const_data_ptr<float>(), data.targets.const_data_ptr<int64_t>(), batch);
   };

@@ -84,6 +84,7 @@ TEST(CompiledImages, BatchNormWithAndWithoutReluAndSum) {
       blocks = {
           {"plain", [&](const Tensors& p, const at::Tensor& x) { return torch::tanh(norm(x, p[1], p[2])); }},
           {"relu", [&](const Tensors& p, const at::Tensor& x) { return torch::relu(norm(x, p[1], p[2])); }},
+          {"relu6", [&](const Tensors& p, const at::Tensor& x) { return torch::relu6(norm(x, p[4], p[5])); }},
           {"relu and itself",
            [&](const Tensors& p, const at::Tensor& x) {
              const at::Tensor y = norm(x, p[1], p[2]);
@@ -197,6 +198,23 @@ TEST(CompiledImages, BothOrdersOfNumbersMeet) {
          const at::Tensor a = torch::conv2d(x[0], p[0]), b = torch::conv2d(x[0], p[2]);
          const Tensors parts = torch::cat({a, torch::tanh(b)}, 1).chunk(2, 1);
          return torch::linear((parts[0] * parts[1]).flatten(1), p[1]);
+       }},
+      {"numbers for each channel",
+       [](const Tensors& p, const Tensors& x) {
+         const at::Tensor h = torch::conv2d(x[0], p[0]);
+         const at::Tensor gate = torch::hardsigmoid(torch::adaptive_avg_pool2d(h, {1, 1}));
+         const at::Tensor row = p[3].select(1, 0).view({1, 4, 1, 1}),
+                          plain = p[3].select(1, 1).view({4, 1, 1});
+         return torch::linear((h * gate * row + plain).flatten(1), p[1]);
+       }},
+      {"larger images",
+       [](const Tensors& p, const Tensors& x) {
+         namespace F = torch::nn::functional;
+         const at::Tensor h = torch::conv2d(x[0], p[0]);
+         const at::Tensor twice =
+             F::interpolate(h, F::InterpolateFuncOptions().scale_factor(std::vector<double>{2, 3}));
+         const at::Tensor sized = torch::upsample_nearest2d(torch::tanh(twice), {20, 36});
+         return torch::linear(torch::avg_pool2d(sized, {4, 6}).flatten(1), p[1]);
        }},
       {"images as a result", [](const Tensors& p, const Tensors& x) { return torch::conv2d(x[0], p[0]); }},
   };

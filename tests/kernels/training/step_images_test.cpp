@@ -42,7 +42,7 @@ struct NormNumbers {
 };
 
 NormNumbers run_norm(const StepImageOps& ops, const PixelRows& x, const PixelRows& g, int64_t parts,
-                     const std::vector<float>& weight, const std::vector<float>& bias, bool relu) {
+                     const std::vector<float>& weight, const std::vector<float>& bias, NormFinish relu) {
   const int64_t padded = x.stride, rows = x.rows / parts;
   std::vector<double> moments(static_cast<size_t>(parts * 2 * padded)), sums(moments);
   std::vector<float> norm(static_cast<size_t>(StepNormRows::kRows * padded)),
@@ -77,14 +77,16 @@ NormNumbers run_norm(const StepImageOps& ops, const PixelRows& x, const PixelRow
 TEST_P(StepImagesTest, BatchNormIsLibTorchsAndTheSameBitsEverywhere) {
   for (const auto& [rows, parts] : {std::pair<int64_t, int64_t>{2, 1}, {130, 2}, {300, 1}, {1000, 5}}) {
     for (const int64_t width : {1, 5, 16, 37}) {
-      for (const bool relu : {false, true}) {
-        SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(width) + (relu ? " relu" : ""));
+      for (const NormFinish finish : {NormFinish::none, NormFinish::relu, NormFinish::relu6}) {
+        const bool relu = finish != NormFinish::none;
+        SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(width) + " finish " +
+                     std::to_string(static_cast<int>(finish)));
         // A mean far from 0: differences of squares would have no digits left.
         const PixelRows x(rows, width, 1, 999, 1001), g(rows, width, 2);
         const std::vector<float> weight = test::random_floats(width, 3, 0.5, 2),
                                  bias = test::random_floats(width, 4);
-        const NormNumbers made = run_norm(step_image_ops(GetParam()), x, g, parts, weight, bias, relu);
-        const NormNumbers plain = run_norm(step_image_ops(Isa::portable), x, g, parts, weight, bias, relu);
+        const NormNumbers made = run_norm(step_image_ops(GetParam()), x, g, parts, weight, bias, finish);
+        const NormNumbers plain = run_norm(step_image_ops(Isa::portable), x, g, parts, weight, bias, finish);
         for (const auto of : {&NormNumbers::mean, &NormNumbers::variance, &NormNumbers::unbiased,
                               &NormNumbers::y, &NormNumbers::dx, &NormNumbers::dw, &NormNumbers::db})
           EXPECT_EQ(made.*of, plain.*of);
@@ -94,7 +96,7 @@ TEST_P(StepImagesTest, BatchNormIsLibTorchsAndTheSameBitsEverywhere) {
         const at::Tensor exact_x = wide(x.numbers(), {rows, width}).requires_grad_();
         const at::Tensor w = wide(weight, {width}).requires_grad_(), b = wide(bias, {width}).requires_grad_();
         at::Tensor y = torch::batch_norm(exact_x, w, b, {}, {}, true, 0, 1e-3, false);
-        if (relu) y = torch::relu(y);
+        if (relu) y = finish == NormFinish::relu ? torch::relu(y) : torch::relu6(y);
         y.backward(wide(g.numbers(), {rows, width}));
         const auto expect_near = [&](const std::vector<float>& values, const at::Tensor& exact,
                                      double bound) {

@@ -149,7 +149,17 @@ inline ImageFloats norm_value(ImageFloats x, ImageFloats mean, ImageFloats scale
   return (x - mean) * scale + bias;
 }
 
-template <bool kRelu, bool kAdds>
+constexpr float kNormCap = 6.0F;  ///< of relu6
+
+template <NormFinish kFinish>
+inline ImageFloats finished_norm(ImageFloats value) {
+  if constexpr (kFinish == NormFinish::none) return value;
+  const ImageFloats positive = value < 0.0F ? ImageFloats{} : value;
+  if constexpr (kFinish == NormFinish::relu) return positive;
+  return positive > kNormCap ? ImageFloats{} + kNormCap : positive;
+}
+
+template <NormFinish kFinish, bool kAdds>
 void apply_norm(const StepRows& x, const StepNormRows& norm, const float* addend, float* y) {
   const int64_t padded = padded_columns(x.width);
   const float *mean = norm.mean(), *scale = norm.scale(), *bias = norm.bias();
@@ -161,27 +171,43 @@ void apply_norm(const StepRows& x, const StepNormRows& norm, const float* addend
       ImageFloats value = norm_value(load_floats(row + c), load_floats(mean + c), load_floats(scale + c),
                                      load_floats(bias + c));
       if constexpr (kAdds) value += load_floats(other + c);
-      if constexpr (kRelu) value = value < 0.0F ? ImageFloats{} : value;
+      value = finished_norm<kFinish>(value);
       store_floats(to + c, value);
     }
   }
 }
 
-void norm_apply(const StepRows& x, const StepNormRows& norm, const float* addend, bool relu, float* y) {
-  if (addend != nullptr)
-    return relu ? apply_norm<true, true>(x, norm, addend, y) : apply_norm<false, true>(x, norm, addend, y);
-  relu ? apply_norm<true, false>(x, norm, addend, y) : apply_norm<false, false>(x, norm, addend, y);
+template <bool kAdds>
+void apply_norm_by(const StepRows& x, const StepNormRows& norm, const float* addend, NormFinish finish,
+                   float* y) {
+  switch (finish) {
+    case NormFinish::none:
+      return apply_norm<NormFinish::none, kAdds>(x, norm, addend, y);
+    case NormFinish::relu:
+      return apply_norm<NormFinish::relu, kAdds>(x, norm, addend, y);
+    case NormFinish::relu6:
+      return apply_norm<NormFinish::relu6, kAdds>(x, norm, addend, y);
+  }
+}
+
+void norm_apply(const StepRows& x, const StepNormRows& norm, const float* addend, NormFinish finish,
+                float* y) {
+  addend != nullptr ? apply_norm_by<true>(x, norm, addend, finish, y)
+                    : apply_norm_by<false>(x, norm, addend, finish, y);
 }
 
 /// What comes to batch norm of a gradient.
-template <bool kRelu>
+template <NormFinish kFinish>
 inline ImageFloats norm_share(ImageFloats g, ImageFloats x, ImageFloats mean, ImageFloats scale,
                               ImageFloats bias) {
-  if constexpr (!kRelu) return g;
-  return norm_value(x, mean, scale, bias) <= 0.0F ? ImageFloats{} : g;
+  if constexpr (kFinish == NormFinish::none) return g;
+  const ImageFloats value = norm_value(x, mean, scale, bias);
+  const ImageFloats above = value <= 0.0F ? ImageFloats{} : g;
+  if constexpr (kFinish == NormFinish::relu) return above;
+  return value >= kNormCap ? ImageFloats{} : above;
 }
 
-template <bool kRelu>
+template <NormFinish kFinish>
 void sum_norm_gradient(const StepRows& g, const float* x, const StepNormRows& norm, double* sums) {
   const int64_t padded = padded_columns(g.width);
   for (int64_t c = 0; c < 2 * padded; ++c) sums[c] = 0;
@@ -195,7 +221,7 @@ void sum_norm_gradient(const StepRows& g, const float* x, const StepNormRows& no
       const float *gradient = g.data + begin * g.stride + c, *row = x + begin * g.stride + c;
       for (int64_t r = begin; r < end; ++r, gradient += g.stride, row += g.stride) {
         const ImageFloats value = load_floats(row);
-        const ImageFloats h = norm_share<kRelu>(load_floats(gradient), value, mean, scale, bias);
+        const ImageFloats h = norm_share<kFinish>(load_floats(gradient), value, mean, scale, bias);
         sum += h;
         product += h * (value - mean);
       }
@@ -210,9 +236,16 @@ void sum_norm_gradient(const StepRows& g, const float* x, const StepNormRows& no
   for (int64_t c = 0; c < padded; ++c) sums[padded + c] *= static_cast<double>(norm.factor()[c]);
 }
 
-void norm_gradient_sums(const StepRows& g, const float* x, const StepNormRows& norm, bool relu,
+void norm_gradient_sums(const StepRows& g, const float* x, const StepNormRows& norm, NormFinish finish,
                         double* sums) {
-  relu ? sum_norm_gradient<true>(g, x, norm, sums) : sum_norm_gradient<false>(g, x, norm, sums);
+  switch (finish) {
+    case NormFinish::none:
+      return sum_norm_gradient<NormFinish::none>(g, x, norm, sums);
+    case NormFinish::relu:
+      return sum_norm_gradient<NormFinish::relu>(g, x, norm, sums);
+    case NormFinish::relu6:
+      return sum_norm_gradient<NormFinish::relu6>(g, x, norm, sums);
+  }
 }
 
 void norm_gradient_join(const double* parts_of, int64_t stride, int64_t parts, double count,
@@ -240,7 +273,7 @@ void norm_gradient_join(const double* parts_of, int64_t stride, int64_t parts, d
   }
 }
 
-template <bool kRelu, bool kBatch>
+template <NormFinish kFinish, bool kBatch>
 void give_norm_gradient(const StepRows& g, const float* x, const StepNormRows& norm, const float* means,
                         int64_t means_stride, float* dx) {
   const int64_t padded = padded_columns(g.width);
@@ -252,7 +285,7 @@ void give_norm_gradient(const StepRows& g, const float* x, const StepNormRows& n
       const ImageFloats value = load_floats(row + c), centre = load_floats(mean + c),
                         factor = load_floats(scale + c);
       ImageFloats h =
-          norm_share<kRelu>(load_floats(gradient + c), value, centre, factor, load_floats(bias + c));
+          norm_share<kFinish>(load_floats(gradient + c), value, centre, factor, load_floats(bias + c));
       if constexpr (kBatch)
         h = h - load_floats(means + c) - (value - centre) * load_floats(means + means_stride + c);
       store_floats(to + c, h * factor);
@@ -260,15 +293,23 @@ void give_norm_gradient(const StepRows& g, const float* x, const StepNormRows& n
   }
 }
 
-void norm_gradient(const StepRows& g, const float* x, const StepNormRows& norm, bool relu, const float* means,
-                   int64_t means_stride, float* dx) {
-  if (means == nullptr) {
-    relu ? give_norm_gradient<true, false>(g, x, norm, means, means_stride, dx)
-         : give_norm_gradient<false, false>(g, x, norm, means, means_stride, dx);
-    return;
+template <bool kBatch>
+void give_norm_gradient_by(const StepRows& g, const float* x, const StepNormRows& norm, NormFinish finish,
+                           const float* means, int64_t means_stride, float* dx) {
+  switch (finish) {
+    case NormFinish::none:
+      return give_norm_gradient<NormFinish::none, kBatch>(g, x, norm, means, means_stride, dx);
+    case NormFinish::relu:
+      return give_norm_gradient<NormFinish::relu, kBatch>(g, x, norm, means, means_stride, dx);
+    case NormFinish::relu6:
+      return give_norm_gradient<NormFinish::relu6, kBatch>(g, x, norm, means, means_stride, dx);
   }
-  relu ? give_norm_gradient<true, true>(g, x, norm, means, means_stride, dx)
-       : give_norm_gradient<false, true>(g, x, norm, means, means_stride, dx);
+}
+
+void norm_gradient(const StepRows& g, const float* x, const StepNormRows& norm, NormFinish finish,
+                   const float* means, int64_t means_stride, float* dx) {
+  means != nullptr ? give_norm_gradient_by<true>(g, x, norm, finish, means, means_stride, dx)
+                   : give_norm_gradient_by<false>(g, x, norm, finish, means, means_stride, dx);
 }
 
 }  // namespace

@@ -37,6 +37,13 @@ struct StepNormRows {
   static constexpr int64_t kRows = 6;
 };
 
+/// What comes after batch norm.
+enum class NormFinish : uint8_t {
+  none,
+  relu,
+  relu6,  ///< the gradient is 0 at 0 and at 6
+};
+
 /// Everything is computed without contraction, in one fixed order: the same bits on every instruction set. Rows of the
 /// arena are read and written up to a multiple of 16 numbers, or as far as they are wide.
 struct StepImageOps {
@@ -56,10 +63,11 @@ struct StepImageOps {
   void (*norm_given)(const float* mean, const float* variance, int64_t width, float epsilon,
                      const float* weight, const float* bias, const StepNormRows& norm);
   /// y = finish((x - mean) scale + bias [+ addend]), which lie as x does.
-  void (*norm_apply)(const StepRows& x, const StepNormRows& norm, const float* addend, bool relu, float* y);
-  /// sums[j] = the sum of h and sums[padded + j] that of h (x - mean) factor, with h = g, or 0 where relu and the value is not
-  /// above 0; x lies as g does.
-  void (*norm_gradient_sums)(const StepRows& g, const float* x, const StepNormRows& norm, bool relu,
+  void (*norm_apply)(const StepRows& x, const StepNormRows& norm, const float* addend, NormFinish finish,
+                     float* y);
+  /// sums[j] = the sum of h and sums[padded + j] that of h (x - mean) factor, with h = g, or 0 where the finish
+  /// has no slope; x lies as g does.
+  void (*norm_gradient_sums)(const StepRows& g, const float* x, const StepNormRows& norm, NormFinish finish,
                              double* sums);
   /// Of `parts` such sums of `count` rows in all: means[j] = that of h, and means[means_stride + j] = that of h (x - mean) factor,
   /// times factor. weight_gradient and bias_gradient [+]= the sums, where they are not null.
@@ -67,7 +75,7 @@ struct StepImageOps {
                              const StepNormRows& norm, int64_t width, float* means, int64_t means_stride,
                              bool weight_adds, float* weight_gradient, bool bias_adds, float* bias_gradient);
   /// dx = scale (h - means[j] - (x - mean) means[means_stride + j]); without `means` scale h.
-  void (*norm_gradient)(const StepRows& g, const float* x, const StepNormRows& norm, bool relu,
+  void (*norm_gradient)(const StepRows& g, const float* x, const StepNormRows& norm, NormFinish finish,
                         const float* means, int64_t means_stride, float* dx);
   /// y = the largest of each window and places = its tap, the first one of equals; a NaN wins, and the last one of several.
   void (*max_pool)(const StepPool& pool, const StepImages& x, float* y, float* places, int64_t stride,

@@ -134,9 +134,11 @@ class Builder {
   int stored(const graph::Node& node, const graph::Argument& argument);
   /// The argument where it is, in the order that it has.
   int in_memory(const graph::Node& node, std::string_view argument);
-  /// Whether the argument has these sizes, and one of the node's arguments lies as images.
-  bool has_images(const graph::Node& node, std::string_view argument,
-                  const std::vector<graph::SizeExpr>& sizes) const;
+  /// Whether the node's result is images, one of its arguments lies so, and this one has the result's sizes or is a number
+  /// for each channel, [C, 1, 1] or [N, C, 1, 1].
+  bool takes_images(const graph::Node& node, std::string_view argument) const;
+  /// Such an argument as images of the result's sizes.
+  int broadcast_pixels(const graph::Node& node, std::string_view argument);
   /// New images.
   int make_pixels(const graph::Node& node, const std::vector<graph::SizeExpr>& sizes);
   /// A new matrix as the value's sizes say, in the order of `like`.
@@ -156,10 +158,11 @@ class Builder {
   void add_update(Instruction one) { updates_.push_back(one); }
   void add_least_rows(const graph::Node& node, RowCount rows);
   void add_counter(const graph::Node& node, const graph::Argument& counter, std::optional<double> step);
-  /// Says that a relu may be the end of the batch norm that made y; the result tells whether one is.
-  std::shared_ptr<bool> add_norm_end(int y);
-  /// Makes relu(x) = y the end of the batch norm, or of the sum with one, that made x; false where it cannot be.
-  bool end_norm_by_relu(int x, int y);
+  /// Says that a function may be the end of the batch norm that made y; the result tells which one is.
+  std::shared_ptr<kernels::NormFinish> add_norm_end(int y);
+  /// Makes finish(x) = y the end of the batch norm, or a relu that of the sum with one, that made x; false where it cannot
+  /// be.
+  bool end_norm(int x, int y, kernels::NormFinish finish);
   /// Makes a + b = y the end of a batch norm that made one of them; false where it cannot be.
   bool end_norm_by_sum(int a, int b, int y);
 
@@ -280,7 +283,7 @@ class Builder {
   std::map<int, size_t> outside_of_;              ///< matrix -> built_.outside
   std::map<int, int> padded_of_, row_major_of_, pixels_of_;
   std::map<int, ImageSize> images_;
-  std::map<int, std::shared_ptr<bool>> norm_ends_;
+  std::map<int, std::shared_ptr<kernels::NormFinish>> norm_ends_;
   std::vector<Instruction> updates_;
   std::vector<bool> needs_;
   std::vector<std::pair<int, std::function<void(int)>>> rules_;

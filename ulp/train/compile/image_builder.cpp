@@ -43,20 +43,21 @@ void Builder::add_counter(const graph::Node& node, const graph::Argument& counte
   built_.counters.push_back({counter.value->producer->target(), held, static_cast<int64_t>(*step)});
 }
 
-std::shared_ptr<bool> Builder::add_norm_end(int y) {
-  return norm_ends_[y] = std::make_shared<bool>(false);
+std::shared_ptr<kernels::NormFinish> Builder::add_norm_end(int y) {
+  return norm_ends_[y] = std::make_shared<kernels::NormFinish>(kernels::NormFinish::none);
 }
 
-bool Builder::end_norm_by_relu(int x, int y) {
+bool Builder::end_norm(int x, int y, kernels::NormFinish finish) {
   Instruction* before = last_writer(x);
-  if (before == nullptr || before->op != Op::norm_apply || before->finish != kernels::ProductFinish::none ||
+  if (before == nullptr || before->op != Op::norm_apply || before->norm_finish != kernels::NormFinish::none ||
       !read_once(x))
     return false;
   const auto end = norm_ends_.find(x);
-  if (before->c < 0 && end == norm_ends_.end()) return false;
+  const bool sum = before->c >= 0;
+  if (sum ? finish != kernels::NormFinish::relu : end == norm_ends_.end()) return false;
   before->out = y;
-  before->finish = kernels::ProductFinish::relu;
-  if (before->c >= 0) {  // a sum: the gradient goes to both by the values
+  before->norm_finish = finish;
+  if (sum) {  // the gradient goes to both by the values
     on_backward(y, [this, x, y](int gradient) {
       contribute(x, false, [&](int out, bool) {
         emit({.op = Op::gradient,
@@ -68,7 +69,7 @@ bool Builder::end_norm_by_relu(int x, int y) {
     });
     return true;
   }
-  *end->second = true;
+  *end->second = finish;
   on_backward(y, [this, x](int gradient) { pass_on(x, gradient); });
   return true;
 }
@@ -78,7 +79,7 @@ bool Builder::end_norm_by_sum(int a, int b, int y) {
   for (const auto& [own, other] : {std::pair{a, b}, std::pair{b, a}}) {
     Instruction* before = last_writer(own);
     if (before == nullptr || before->op != Op::norm_apply || before->c >= 0 ||
-        before->finish != kernels::ProductFinish::none || !norm_ends_.contains(own) || !read_once(own))
+        before->norm_finish != kernels::NormFinish::none || !norm_ends_.contains(own) || !read_once(own))
       continue;
     before->out = y;
     before->c = other;

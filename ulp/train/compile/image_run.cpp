@@ -124,13 +124,13 @@ void normalise_images(const ImageOperands& of, int64_t begin, int64_t end) {
                             of.norm(one.out));
     case Op::norm_apply:
       return ops.norm_apply(rows_between(a, begin, end), of.norm(one.b),
-                            one.c < 0 ? nullptr : of.data(one.c) + begin * a.stride, of.relu(),
+                            one.c < 0 ? nullptr : of.data(one.c) + begin * a.stride, one.norm_finish,
                             of.out().data + begin * a.stride);
     case Op::norm_gradient_sums: {
       const int64_t rows = a.rows / of.out().rows;
       for (int64_t part = begin; part < end; ++part)
         ops.norm_gradient_sums(rows_between(a, part * rows, (part + 1) * rows),
-                               of.b().data + part * rows * a.stride, of.norm(one.c), of.relu(),
+                               of.b().data + part * rows * a.stride, of.norm(one.c), one.norm_finish,
                                of.doubles(one.out) + part * of.doubles_stride(one.out));
       return;
     }
@@ -141,7 +141,7 @@ void normalise_images(const ImageOperands& of, int64_t begin, int64_t end) {
                                     of.data(one.e));
     case Op::norm_gradient:
       return ops.norm_gradient(rows_between(a, begin, end), of.b().data + begin * a.stride, of.norm(one.c),
-                               of.relu(), of.data(one.d), one.d < 0 ? 0 : of.view(one.d).stride,
+                               one.norm_finish, of.data(one.d), one.d < 0 ? 0 : of.view(one.d).stride,
                                of.out().data + begin * a.stride);
     default:
       return update_running(of);

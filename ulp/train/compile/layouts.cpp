@@ -1,4 +1,6 @@
 // Two orders of the numbers of images: row-major, as all other tensors lie, and channels-last, where a row is a pixel.
+#include <algorithm>
+
 #include "ulp/train/compile/builder.h"
 
 namespace ulp::train::compiled {
@@ -39,14 +41,58 @@ int Builder::stored(const graph::Node& node, std::string_view argument) {
   return stored(node, node.arg(argument));
 }
 
-bool Builder::has_images(const graph::Node& node, std::string_view argument,
-                         const std::vector<graph::SizeExpr>& sizes) const {
-  if (sizes.size() != 4 || sizes_of(node, *node.arg(argument).value) != sizes) return false;
-  for (const graph::Value* read : node.reads()) {
+bool Builder::takes_images(const graph::Node& node, std::string_view argument) const {
+  if (!node.output()->meta || node.output()->meta->sizes.size() != 4) return false;
+  const std::vector<graph::SizeExpr>& wanted = node.output()->meta->sizes;
+  const auto lies_as_images = [&](const graph::Value* read) {
     const auto found = matrices_.find(read);
-    if (found != matrices_.end() && image_of(found->second) != nullptr) return true;
+    return found != matrices_.end() && image_of(found->second) != nullptr;
+  };
+  if (std::ranges::none_of(node.reads(), lies_as_images)) return false;
+  const std::vector<graph::SizeExpr> own = sizes(node, argument);
+  if (own == wanted) return true;
+  const graph::SizeExpr one{.offset = 1};
+  if (own.size() < 3 || own.size() > 4 || !wanted[1].constant()) return false;
+  const size_t channel = own.size() - 3;
+  if (!(own[channel] == wanted[1] && own[channel + 1] == one && own[channel + 2] == one)) return false;
+  return channel == 0 || own[0] == one || own[0] == wanted[0];
+}
+
+int Builder::broadcast_pixels(const graph::Node& node, std::string_view argument) {
+  const std::vector<graph::SizeExpr> own = sizes(node, argument), &wanted = node.output()->meta->sizes;
+  if (own == wanted) return pixels(node, argument);
+  const int made = make_pixels(node, wanted);
+  const graph::SizeExpr one{.offset = 1};
+  if (own.size() == 4 && !(own[0] == one)) {  // a row for each image: the gradient of a sum over its pixels
+    const int x = pixels(node, argument);
+    const ImageSize image = *image_of(made);
+    kernels::StepPool pool{.in_height = image.height, .in_width = image.width, .channels = at(made).width};
+    pool.adaptive = true;
+    pool.divisor = 1;
+    const int shape = add_pool(pool);
+    set_needs_gradient(made, needs_gradient(x));
+    emit({.op = Op::average_pool_gradient, .out = made, .a = x, .shape = shape});
+    on_backward(made, [this, x, shape](int gradient) {
+      contribute(x, false, [&](int out, bool) {
+        emit({.op = Op::average_pool, .out = out, .a = gradient, .shape = shape});
+      });
+    });
+    return made;
   }
-  return false;
+  const int x = padded(node, argument), row = make(RowCount{}, at(made).width);
+  set_needs_gradient(row, needs_gradient(x));
+  set_needs_gradient(made, needs_gradient(x));
+  emit({.op = Op::reshape, .out = row, .a = x});
+  on_backward(row, [this, x](int gradient) {
+    contribute(x, false, [&](int out, bool) { emit({.op = Op::reshape, .out = out, .a = gradient}); });
+  });
+  emit({.op = Op::repeat_rows, .out = made, .a = row});
+  on_backward(made, [this, row](int gradient) {
+    contribute(row, true, [&](int out, bool adds) {
+      emit({.op = Op::column_sums, .out = out, .a = gradient, .adds = adds});
+    });
+  });
+  return made;
 }
 
 int Builder::pixels(const graph::Node& node, const graph::Argument& argument) {

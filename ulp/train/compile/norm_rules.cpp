@@ -27,8 +27,7 @@ int channel_row(Builder& builder, const graph::Node& node, std::string_view argu
   return row;
 }
 
-void add_norm_gradients(Builder& builder, const NormOperands& of, bool relu, int gradient) {
-  const auto finish = relu ? kernels::ProductFinish::relu : kernels::ProductFinish::none;
+void add_norm_gradients(Builder& builder, const NormOperands& of, kernels::NormFinish finish, int gradient) {
   const int64_t channels = builder.at(of.x).width;
   const bool x_needs = builder.needs_gradient(of.x);
   int sums = -1;
@@ -39,7 +38,7 @@ void add_norm_gradients(Builder& builder, const NormOperands& of, bool relu, int
                   .a = gradient,
                   .b = of.x,
                   .c = of.norm,
-                  .finish = finish});
+                  .norm_finish = finish});
     sums = builder.make({0, 1, 2}, channels);
     Instruction join{.op = Op::norm_gradient_join, .out = sums, .a = parts, .b = of.x, .c = of.norm};
     builder.contribute(of.weight, true, [&](int out, bool adds) {
@@ -59,7 +58,7 @@ void add_norm_gradients(Builder& builder, const NormOperands& of, bool relu, int
                   .b = of.x,
                   .c = of.norm,
                   .d = of.batch ? sums : -1,
-                  .finish = finish});
+                  .norm_finish = finish});
   });
 }
 
@@ -116,9 +115,9 @@ void add_batch_norm(Builder& builder, const graph::Node& node) {
   builder.set_needs_gradient(y, builder.needs_gradient(of.x) || builder.needs_gradient(of.weight) ||
                                     builder.needs_gradient(of.bias));
   builder.set(*node.output(), y);
-  const std::shared_ptr<bool> relu = builder.add_norm_end(y);
+  const std::shared_ptr<kernels::NormFinish> finish = builder.add_norm_end(y);
   builder.on_backward(
-      y, [&builder, of, relu](int gradient) { add_norm_gradients(builder, of, *relu, gradient); });
+      y, [&builder, of, finish](int gradient) { add_norm_gradients(builder, of, *finish, gradient); });
 }
 
 /// num_batches_tracked += 1.

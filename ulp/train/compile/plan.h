@@ -128,6 +128,7 @@ struct Instruction {
   kernels::Differentiable function = kernels::Differentiable::affine;
   kernels::PointLoss loss = kernels::PointLoss::mse;
   kernels::ProductFinish finish = kernels::ProductFinish::none;
+  kernels::NormFinish norm_finish = kernels::NormFinish::none;
   float p[3] = {};
   bool adds = false;         ///< to what `out` (or d) holds
   bool second_adds = false;  ///< to what e holds

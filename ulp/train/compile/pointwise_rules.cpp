@@ -53,7 +53,9 @@ void add_function(Builder& builder, const graph::Node& node, Differentiable func
       counts ? builder.make_of_any_type(node, *node.output()) : builder.make_as(node, *node.output(), x);
   builder.set_needs_gradient(y, builder.needs_gradient(x));
   builder.set(*node.output(), y);
-  if (function == Differentiable::relu && builder.end_norm_by_relu(x, y)) return;
+  const bool relu6 = function == Differentiable::hardtanh && numbers.p[0] == 0 && numbers.p[1] == 6;
+  if (function == Differentiable::relu && builder.end_norm(x, y, kernels::NormFinish::relu)) return;
+  if (relu6 && builder.end_norm(x, y, kernels::NormFinish::relu6)) return;
   Instruction value{.op = Op::value, .out = y, .a = x, .function = function};
   Instruction gradient{.op = Op::gradient, .function = function};
   std::copy_n(numbers.p, 3, value.p);
@@ -151,12 +153,14 @@ struct Two {
   int a, b, y;
 };
 
-/// Both operands and the result, all of its sizes; as images where one is, and nothing is broadcast.
+/// Both operands and the result, all of its sizes; as images where one is, and the other one has its sizes or is a number for
+/// each channel.
 Two two_operands(Builder& builder, const graph::Node& node) {
-  const bool images = node.output()->meta && builder.has_images(node, "self", node.output()->meta->sizes) &&
-                      builder.has_images(node, "other", node.output()->meta->sizes);
-  const int a = images ? builder.pixels(node, "self") : builder.broadcast(node, "self", *node.output());
-  const int b = images ? builder.pixels(node, "other") : builder.broadcast(node, "other", *node.output());
+  const bool images = builder.takes_images(node, "self") && builder.takes_images(node, "other");
+  const int a =
+      images ? builder.broadcast_pixels(node, "self") : builder.broadcast(node, "self", *node.output());
+  const int b =
+      images ? builder.broadcast_pixels(node, "other") : builder.broadcast(node, "other", *node.output());
   const int y = builder.make_as(node, *node.output(), a);
   builder.set_needs_gradient(y, builder.needs_gradient(a) || builder.needs_gradient(b));
   builder.set(*node.output(), y);

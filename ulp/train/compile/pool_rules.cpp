@@ -86,11 +86,62 @@ void add_adaptive_average_pool(Builder& builder, const graph::Node& node) {
   add_average(builder, node, pool);
 }
 
+/// Each pixel several times: the gradient of a sum over windows.
+void add_nearest(Builder& builder, const graph::Node& node, std::string_view input,
+                 const std::vector<double>& factors) {
+  const int x = builder.pixels(node, input);
+  const int y = builder.make_as(node, *node.output(), x);
+  const ImageSize small = *builder.image_of(x), large = *builder.image_of(y);
+  const int64_t down = large.height / small.height, across = large.width / small.width;
+  const bool whole =
+      down * small.height == large.height && across * small.width == large.width && down > 0 && across > 0;
+  const bool as_said = factors.empty() || (factors.front() == static_cast<double>(down) &&
+                                           factors.back() == static_cast<double>(across));
+  if (!whole || !as_said)
+    builder.refuse(node, "expected sizes that are whole multiples, got ", small.height, " by ", small.width,
+                   " to ", large.height, " by ", large.width);
+  StepPool pool{.in_height = large.height,
+                .in_width = large.width,
+                .out_height = small.height,
+                .out_width = small.width,
+                .channels = builder.at(x).width,
+                .kernel_height = down,
+                .kernel_width = across,
+                .stride_height = down,
+                .stride_width = across};
+  pool.divisor = 1;
+  const int shape = builder.add_pool(pool);
+  builder.set_needs_gradient(y, builder.needs_gradient(x));
+  builder.set(*node.output(), y);
+  builder.emit({.op = Op::average_pool_gradient, .out = y, .a = x, .shape = shape});
+  builder.on_backward(y, [&builder, x, shape](int gradient) {
+    builder.contribute(x, false, [&](int out, bool) {
+      builder.emit({.op = Op::average_pool, .out = out, .a = gradient, .shape = shape});
+    });
+  });
+}
+
+void add_nearest_of_list(Builder& builder, const graph::Node& node) {
+  const c10::IValue& given = builder.literal(node, "scale_factors");
+  add_nearest(builder, node, "input", given.isNone() ? std::vector<double>{} : given.toDoubleVector());
+}
+
+void add_nearest_of_numbers(Builder& builder, const graph::Node& node) {
+  std::vector<double> factors;
+  for (const char* name : {"scales_h", "scales_w"}) {
+    if (!builder.literal(node, name).isNone()) factors.push_back(builder.number(node, name));
+  }
+  if (factors.size() == 1) builder.refuse(node, "expected no factor or two, got one");
+  add_nearest(builder, node, "self", factors);
+}
+
 }  // namespace
 
 std::vector<OpRow> pool_rules() {
   return {{"aten::max_pool2d", add_max_pool},
           {"aten::avg_pool2d", add_average_pool},
+          {"aten::upsample_nearest2d.vec", add_nearest_of_list},
+          {"aten::upsample_nearest2d", add_nearest_of_numbers},
           {"aten::adaptive_avg_pool2d", add_adaptive_average_pool}};
 }
 
