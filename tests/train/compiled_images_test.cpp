@@ -323,23 +323,30 @@ TEST(CompiledImages, NothingChangesWhereAStepIsRefused) {
 /// The networks of ulp::models, with the gradients of LibTorch in float64. Numbers near the kinks of relu fall on different sides in
 /// both, so that the difference of all gradients of a parameter is measured: LibTorch in fp32 has no other.
 TEST(CompiledImages, ReferenceNetworks) {
-  for (const char* name : {"resnet8", "mobilenet_v2", "lenet5"}) {
+  for (const char* name : {"resnet8", "mobilenet_v2", "lenet5", "unet"}) {
     SCOPED_TRACE(name);
     torch::manual_seed(11);
     const bool lenet = std::string(name) == "lenet5";
     const models::ModelOptions options{.in_channels = lenet ? 1 : 3, .image_size = lenet ? 28 : 32};
     const auto model = models::make_model(name, options);
-    const at::Tensor x = randn({4, options.in_channels, options.image_size, options.image_size});
-    const at::Tensor y = torch::randint(10, {4}, at::kLong);
+    const at::Tensor x = randn({2, options.in_channels, options.image_size, options.image_size});
+    const bool pixels = std::string(name) == "unet";
+    const at::Tensor y =
+        pixels ? torch::randint(10, {2, 32, 32}, at::kLong) : torch::randint(10, {2}, at::kLong);
     const auto graph = capture(model, {x}, {.far_sizes = false});
     const bool training = std::string(name) != "mobilenet_v2";  // which has dropout in train mode
     graph->train(training);
     amp::FusedOptimizer optimizer(graph->parameters(), amp::SgdRule{.lr = 0});
     CompiledStep step = compile(graph, LossFunction::cross_entropy(), optimizer);
     const float loss = step.step(x, y);
+    std::vector<float> result(static_cast<size_t>(step.result_size(2)));
+    step.forward(x.const_data_ptr<float>(), 2, result.data());
     model->to(torch::kDouble);
     model->train(training);
-    const at::Tensor exact = torch::cross_entropy_loss(model->forward(x.to(torch::kDouble)), y);
+    const at::Tensor expected = model->forward(x.to(torch::kDouble));
+    const at::Tensor made = torch::from_blob(result.data(), expected.sizes()).to(torch::kDouble);
+    EXPECT_LE((made - expected).abs().max().item<double>(), 1e-4 * expected.abs().max().item<double>());
+    const at::Tensor exact = torch::cross_entropy_loss(expected, y);
     exact.backward();
     EXPECT_NEAR(double{loss}, exact.item<double>(), 1e-5 * exact.item<double>());
     const auto parameters = model->parameters();

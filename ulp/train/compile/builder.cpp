@@ -453,10 +453,13 @@ void Builder::add_loss(const LossFunction& loss) {
   const graph::Node& node = *graph_.output_node();
   const graph::Argument& result = node.args.at(0);
   if (!result.is_value()) refuse(node, "expected one tensor as the result, got a list or a tuple");
-  const int x = padded(matrix(node, result));
+  int x = padded(matrix(node, result));
   built_.result = x;
   if (!result.value->meta) refuse(node, "expected a result with sizes, got none");
   built_.sizes = result.value->meta->sizes;
+  // A class for each pixel: the rows of images that lie channels-last.
+  const bool by_pixel = loss.kind == LossFunction::Kind::cross_entropy && !loss.any_rows && built_.sizes.size() == 4;
+  if (by_pixel) x = pixels(node, result);
   built_.plan.forward_end = built_.plan.instructions.size();
   if (!needs_gradient(x))
     fail(kCompileWhere,
@@ -471,8 +474,8 @@ void Builder::add_loss(const LossFunction& loss) {
   if (!(loss.beta > 0)) fail(kCompileWhere, "expected beta > 0, got ", loss.beta);
   if (loss.takes_classes()) {
     const size_t dimensions = built_.sizes.size();
-    if (dimensions < 2 || (dimensions > 2 && !loss.any_rows) || !built_.sizes.back().constant())
-      refuse(node, "expected logits of two dimensions for cross_entropy, got ", dimensions,
+    if (!by_pixel && (dimensions < 2 || (dimensions > 2 && !loss.any_rows) || !built_.sizes.back().constant()))
+      refuse(node, "expected logits of two dimensions for cross_entropy, or images without weights, got ", dimensions,
              "; token_cross_entropy takes more");
     built_.bounds.push_back({kTargets, at(x).width, "targets", at(x).rows});
     contribute(x, false, [&](int out, bool) {
