@@ -2,6 +2,8 @@
 #include "compiled_support.h"
 #include "error_of.h"
 #include "ulp/models/registry.h"
+#include "ulp/prune/masks/apply_mask.h"
+#include "ulp/prune/masks/bit_mask.h"
 
 namespace ulp::train {
 namespace {
@@ -383,6 +385,48 @@ TEST(CompiledImages, WeightsThatLieChannelsLast) {
   }
   for (size_t p = 0; p < plain->parameters().size(); ++p)
     EXPECT_TRUE(torch::equal(plain->parameters()[p], last->parameters()[p]));
+}
+
+TEST(CompiledImages, MaskedWeights) {
+  torch::manual_seed(12);
+  const Tensors parameters = {randn({6, 3, 3, 3}), randn({6, 1, 3, 3}), randn({6, 4, 2, 3}),
+                              randn({4}),          randn({4}),          randn({2, 4})};
+  Tensors bits;
+  for (size_t p = 0; p < 4; ++p) bits.push_back(prune::pack_mask(torch::rand(parameters[p].sizes()) < 0.6));
+  for (const bool dense : {false, true}) {
+    const test::Function net = [=](const Tensors& p, const Tensors& x) {
+      const auto masked = [&](size_t i) { return prune::apply_mask(p[i], bits[i], dense); };
+      at::Tensor h = torch::relu(torch::conv2d(x[0], masked(0)));
+      h = torch::conv_transpose2d(torch::conv2d(h, masked(1), {}, 1, 1, 1, 6), masked(2));
+      return head(torch::relu(torch::batch_norm(h, masked(3), p[4], {}, {}, true, 0.1, 1e-3, false)), p[5]);
+    };
+    expect_gradients("masked", net, parameters, {randn({3, 3, 8, 7})}, LossFunction::mse(), randn({3, 2}),
+                     150);
+  }
+}
+
+TEST(CompiledImages, BackwardMovesRunningStatisticsAsForwardDoes) {
+  const auto make = [] {
+    torch::manual_seed(13);
+    torch::nn::Sequential model(torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 6, 3)),
+                                torch::nn::BatchNorm2d(6), torch::nn::AdaptiveAvgPool2d(1),
+                                torch::nn::Flatten());
+    const auto graph = capture(model, {torch::ones({4, 3, 9, 7})}, {.far_sizes = false});
+    graph->train();
+    return graph;
+  };
+  const auto one = make(), two = make();
+  amp::FusedOptimizer a(one->parameters(), amp::SgdRule{.lr = 0.1}),
+      b(two->parameters(), amp::SgdRule{.lr = 0.1});
+  CompiledStep step = compile(one, LossFunction::mse(), a), halves = compile(two, LossFunction::mse(), b);
+  for (int i = 0; i < 3; ++i) {
+    const at::Tensor x = randn({4, 3, 9, 7}), y = randn({4, 6});
+    EXPECT_EQ(step.step(x, y), halves.backward({x}, y));
+    for (const auto& entry : one->named_buffers())
+      EXPECT_TRUE(torch::equal(entry.value(), two->named_buffers()[entry.key()])) << entry.key();
+    halves.apply();
+  }
+  EXPECT_EQ(two->named_buffers()["1.num_batches_tracked"].item<int64_t>(), 3);
 }
 
 TEST(CompiledImages, RefusesByName) {

@@ -148,6 +148,8 @@ class Builder {
   /// Weights of a convolution, contiguous or channels-last.
   int conv_weight(const graph::Node& node, std::string_view argument);
   int add_conv(const kernels::StepConv& conv, int weight);
+  /// Whether a matrix is a tensor of the graph, whose gradient is dense, and not what a mask keeps of one.
+  bool is_attribute(int matrix) const { return outside_of_.contains(matrix); }
   int add_pool(const kernels::StepPool& pool);
   const PlannedConv& planned_conv(int shape) const { return built_.plan.convs[static_cast<size_t>(shape)]; }
   /// Rows of images that are numbers of a batch.

@@ -41,6 +41,21 @@ int pack_weights(Builder& builder, const ConvOperands& of, bool reversed) {
   return packed;
 }
 
+/// What was summed for packed weights becomes the gradient of the weights.
+void add_weight_gradient(Builder& builder, const ConvOperands& of, int products) {
+  if (builder.is_attribute(of.weight)) {
+    return builder.contribute(of.weight, true, [&](int out, bool adds) {
+      builder.emit({.op = Op::unpack_weights, .out = out, .a = products, .adds = adds, .shape = of.shape});
+    });
+  }
+  // What a mask keeps has its gradient in rows of the arena.
+  const PlanMatrix weight = builder.at(of.weight);
+  const int dense = builder.make(RowCount{}, weight.rows.at(1) * weight.width);
+  builder.emit({.op = Op::unpack_weights, .out = dense, .a = products, .shape = of.shape});
+  builder.contribute(of.weight, false,
+                     [&](int out, bool) { builder.emit({.op = Op::reshape, .out = out, .a = dense}); });
+}
+
 /// The gradients of a convolution: `gradient` is that of its result.
 void add_conv_gradients(Builder& builder, const ConvOperands& of, int gradient) {
   const StepConv conv = builder.planned_conv(of.shape).conv;
@@ -52,9 +67,7 @@ void add_conv_gradients(Builder& builder, const ConvOperands& of, int gradient) 
                   .a = of.transposed ? gradient : of.x,
                   .b = of.transposed ? of.y : gradient,
                   .shape = of.shape});
-    builder.contribute(of.weight, true, [&](int out, bool adds) {
-      builder.emit({.op = Op::unpack_weights, .out = out, .a = products, .adds = adds, .shape = of.shape});
-    });
+    add_weight_gradient(builder, of, products);
   }
   builder.contribute(of.bias, true, [&](int out, bool adds) {
     builder.emit({.op = Op::column_sums, .out = out, .a = gradient, .adds = adds});

@@ -9,7 +9,7 @@ namespace ulp::train::compiled {
 
 int Builder::conv_weight(const graph::Node& node, std::string_view argument) {
   const int found = found_matrix(node, node.arg(argument));
-  if (!outside_of_.contains(found) || sizes(node, argument).size() != 4)
+  if (at(found).home != Home::outside || sizes(node, argument).size() != 4)
     refuse(node, "expected '", argument, "' to be a parameter or buffer of four dimensions, got another one");
   return found;
 }
@@ -17,7 +17,8 @@ int Builder::conv_weight(const graph::Node& node, std::string_view argument) {
 int Builder::add_conv(const kernels::StepConv& conv, int weight) {
   const kernels::ConvWeightSteps steps = kernels::contiguous_weight_steps(conv);
   PlannedConv planned{conv, steps.output, steps.input, steps.tap};
-  if (built_.outside[outside_of_.at(weight)].channels_last) {
+  const auto held = outside_of_.find(weight);
+  if (held != outside_of_.end() && built_.outside[held->second].channels_last) {
     planned.input_step = 1;
     planned.tap_step = conv.group_inputs();
   }
