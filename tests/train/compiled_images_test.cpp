@@ -362,6 +362,41 @@ TEST(CompiledImages, ReferenceNetworks) {
   }
 }
 
+TEST(CompiledImages, LosesWhatLibTorchLoses) {
+  torch::manual_seed(14);
+  const auto model = models::make_model("resnet8", {.image_size = 16});
+  const at::Tensor x = randn({32, 3, 16, 16}), y = torch::randint(10, {32}, at::kLong);
+  const auto graph = capture(model, {x}, {.far_sizes = false});
+  graph->train();
+  const auto wide = models::make_model("resnet8", {.image_size = 16});
+  {
+    const torch::NoGradGuard no_grad;
+    for (size_t p = 0; p < model->parameters().size(); ++p) wide->parameters()[p].copy_(model->parameters()[p]);
+  }
+  wide->to(torch::kDouble);
+  wide->train();
+  amp::FusedOptimizer optimizer(graph->parameters(), amp::SgdRule{.lr = 0.05, .momentum = 0.9});
+  torch::optim::SGD sgd(wide->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  CompiledStep step = compile(graph, LossFunction::cross_entropy(), optimizer);
+  double first = 0, last = 0;
+  for (int i = 0; i < 12; ++i) {
+    sgd.zero_grad();
+    const at::Tensor loss = torch::cross_entropy_loss(wide->forward(x.to(torch::kDouble)), y);
+    loss.backward();
+    sgd.step();
+    last = loss.item<double>();
+    if (i == 0) first = last;
+    // Rounding grows along a run; a wrong gradient, update or statistic would part the two in a few steps.
+    ASSERT_NEAR(double{step.step(x, y)}, last, 1e-3 * last) << i;
+  }
+  EXPECT_LT(last, 0.5 * first);
+  for (const auto& entry : wide->named_buffers()) {
+    const at::Tensor own = graph->named_buffers()[entry.key()].to(torch::kDouble);
+    EXPECT_LE((own - entry.value()).abs().max().item<double>(), 1e-3 * (1 + own.abs().max().item<double>()))
+        << entry.key();
+  }
+}
+
 TEST(CompiledImages, WeightsThatLieChannelsLast) {
   torch::manual_seed(8);
   const auto make = [](bool channels_last) {
