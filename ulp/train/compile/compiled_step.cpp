@@ -13,9 +13,9 @@
 #include "ulp/graph/conditions.h"
 #include "ulp/graph/passes/pass.h"
 #include "ulp/kernels/isa/isa.h"
-#include "ulp/runtime/engine/thread_pool.h"
 #include "ulp/train/compile/builder.h"
 #include "ulp/train/compile/partition.h"
+#include "ulp/train/compile/step_threads.h"
 
 namespace ulp::train {
 
@@ -53,8 +53,8 @@ struct CompiledStep::Parts {
   CompileOptions options;
   compiled::BuiltStep built;
   LossFunction loss_function;
-  std::vector<at::Tensor> gradients;               ///< of built.outside, undefined where there is none
-  std::unique_ptr<runtime::ThreadPool> pool = {};  ///< null for one thread
+  std::vector<at::Tensor> gradients;                 ///< of built.outside, undefined where there is none
+  std::unique_ptr<compiled::StepThreads> pool = {};  ///< null for one thread
   std::optional<amp::PreparedUpdate> prepared = std::nullopt;
   compiled::StepRun run = {};
   at::Tensor arena = {};
@@ -377,8 +377,7 @@ CompiledStep compile(const std::shared_ptr<graph::GraphModule>& module, const Lo
   auto parts = std::unique_ptr<CompiledStep::Parts>(
       new CompiledStep::Parts{module, optimizer, options, builder.build(loss), loss, {}});
   compiled::StepRun& run = parts->run;
-  if (options.threads != 1)
-    parts->pool = std::make_unique<runtime::ThreadPool>(options.threads, runtime::PoolThreads::shared);
+  if (options.threads != 1) parts->pool = std::make_unique<compiled::StepThreads>(options.threads);
   if (parts->pool != nullptr && parts->pool->workers() > 1) run.pool = parts->pool.get();
   run.plan = &parts->built.plan;
   run.multiply_add_nanoseconds = multiply_add_nanoseconds(kernels::selected_isa());

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cfenv>
 
 namespace ulp::train::compiled {
 
@@ -46,21 +45,6 @@ double curve_cost(kernels::Differentiable function) {
       return kCurve;
   }
 }
-
-/// The rounding mode and the treatment of subnormal numbers, those of another thread while it lives.
-class FloatingPointModes {
- public:
-  explicit FloatingPointModes(const std::fenv_t& others) {
-    std::fegetenv(&own_);
-    std::fesetenv(&others);
-  }
-  ~FloatingPointModes() { std::fesetenv(&own_); }
-  FloatingPointModes(const FloatingPointModes&) = delete;
-  FloatingPointModes& operator=(const FloatingPointModes&) = delete;
-
- private:
-  std::fenv_t own_{};
-};
 
 Cut by_numbers(const MatrixView& of, double cost) {
   return {.units = of.count(),
@@ -247,14 +231,9 @@ void for_pieces(const StepRun& step, const Cut& cut, FunctionRef<void(int64_t, i
   const int64_t pieces = piece_count(step, cut);
   if (pieces == 1) return piece(0, cut.units, 0);
   const int64_t grains = (cut.units + cut.grain - 1) / cut.grain;
-  std::fenv_t callers{};
-  std::fegetenv(&callers);
   step.pool->run(pieces, [&](int64_t i, int worker) {
     const int64_t begin = grains * i / pieces * cut.grain;
-    const int64_t end = std::min(cut.units, grains * (i + 1) / pieces * cut.grain);
-    if (worker == 0) return piece(begin, end, 0);
-    const FloatingPointModes modes(callers);
-    piece(begin, end, worker);
+    piece(begin, std::min(cut.units, grains * (i + 1) / pieces * cut.grain), worker);
   });
 }
 

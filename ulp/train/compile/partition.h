@@ -37,7 +37,7 @@ int64_t block_count(const MatrixView& of);
 /// How many pieces it is run in; 1: the calling thread does all of it.
 int64_t piece_count(const StepRun& step, const Cut& cut);
 /// Runs piece(begin, end) for ranges that make up the units, on the threads of step.pool where it is worth
-/// it. Threads compute with the rounding mode and the treatment of subnormal numbers of the calling thread.
+/// it.
 void for_pieces(const StepRun& step, const Cut& cut,
                 FunctionRef<void(int64_t begin, int64_t end, int worker)> piece);
 
