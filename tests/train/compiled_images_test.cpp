@@ -371,7 +371,8 @@ TEST(CompiledImages, LosesWhatLibTorchLoses) {
   const auto wide = models::make_model("resnet8", {.image_size = 16});
   {
     const torch::NoGradGuard no_grad;
-    for (size_t p = 0; p < model->parameters().size(); ++p) wide->parameters()[p].copy_(model->parameters()[p]);
+    for (size_t p = 0; p < model->parameters().size(); ++p)
+      wide->parameters()[p].copy_(model->parameters()[p]);
   }
   wide->to(torch::kDouble);
   wide->train();

@@ -458,7 +458,8 @@ void Builder::add_loss(const LossFunction& loss) {
   if (!result.value->meta) refuse(node, "expected a result with sizes, got none");
   built_.sizes = result.value->meta->sizes;
   // A class for each pixel: the rows of images that lie channels-last.
-  const bool by_pixel = loss.kind == LossFunction::Kind::cross_entropy && !loss.any_rows && built_.sizes.size() == 4;
+  const bool by_pixel =
+      loss.kind == LossFunction::Kind::cross_entropy && !loss.any_rows && built_.sizes.size() == 4;
   if (by_pixel) x = pixels(node, result);
   built_.plan.forward_end = built_.plan.instructions.size();
   if (!needs_gradient(x))
@@ -474,9 +475,13 @@ void Builder::add_loss(const LossFunction& loss) {
   if (!(loss.beta > 0)) fail(kCompileWhere, "expected beta > 0, got ", loss.beta);
   if (loss.takes_classes()) {
     const size_t dimensions = built_.sizes.size();
-    if (!by_pixel && (dimensions < 2 || (dimensions > 2 && !loss.any_rows) || !built_.sizes.back().constant()))
-      refuse(node, "expected logits of two dimensions for cross_entropy, or images without weights, got ", dimensions,
-             "; token_cross_entropy takes more");
+    if (!by_pixel &&
+        (dimensions < 2 || (dimensions > 2 && !loss.any_rows) || !built_.sizes.back().constant()))
+      refuse(node, "expected logits of two dimensions for cross_entropy, or images without weights, got ",
+             dimensions, "; token_cross_entropy takes more");
+    // Those of the logits but for the classes: the last dimension of tokens, else the second one.
+    built_.class_sizes = built_.sizes;
+    built_.class_sizes.erase(loss.any_rows ? built_.class_sizes.end() - 1 : built_.class_sizes.begin() + 1);
     built_.bounds.push_back({kTargets, at(x).width, "targets", at(x).rows});
     contribute(x, false, [&](int out, bool) {
       emit({.op = Op::cross_entropy, .out = out, .a = x, .mean = loss.mean, .classes = kTargets});

@@ -90,9 +90,10 @@ struct BuiltStep {
   std::vector<BatchCounter> counters;
   std::vector<LeastRows> least_rows;
   std::vector<MaskedParameter> masks;
-  int result = -1;                     ///< the graph's; -1: it is no matrix of floats
-  std::vector<graph::SizeExpr> sizes;  ///< of the result
-  int targets = -1;                    ///< the matrix of the loss's targets; -1: classes or none
+  int result = -1;                           ///< the graph's; -1: it is no matrix of floats
+  std::vector<graph::SizeExpr> sizes;        ///< of the result
+  std::vector<graph::SizeExpr> class_sizes;  ///< of targets that are classes
+  int targets = -1;                          ///< the matrix of the loss's targets; -1: classes or none
 };
 
 class Builder {

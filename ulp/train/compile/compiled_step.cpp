@@ -330,10 +330,7 @@ CompiledStep::Parts::Given CompiledStep::Parts::check_tensors(const std::vector<
   if (loss_function.kind == LossFunction::Kind::none)
     return {targets.defined() ? targets.const_data_ptr() : nullptr, nullptr, samples};
   if (loss_function.takes_classes()) {
-    // The sizes of the logits but for the classes: the last dimension of tokens, else the second one.
-    std::vector<graph::SizeExpr> rows = built.sizes;
-    rows.erase(loss_function.any_rows ? rows.end() - 1 : rows.begin() + 1);
-    check(targets, "targets", at::kLong, rows);
+    check(targets, "targets", at::kLong, built.class_sizes);
   } else {
     check(targets, "targets", at::kFloat, built.sizes);
   }
