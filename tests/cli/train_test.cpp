@@ -142,7 +142,6 @@ TEST(TrainFlags, ImpossibleCombinationsAreWrongUse) {
     expect_error(shop.ulp(kQuick + "--compile " + flags), 2, text);
   };
   excludes("--precision bf16", "--compile is for --precision fp32, and --precision bf16");
-  excludes("--accumulate 2", "--compile is for steps of one batch, and --accumulate 2");
   for (const char* other : {"--watch", "--zero", "--memory-budget"})
     excludes(std::string(other) + (other == std::string("--zero") ? " 1"
                                    : other[2] == 'm'              ? " 1GiB"

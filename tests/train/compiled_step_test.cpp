@@ -144,6 +144,51 @@ TEST(CompiledStep, SumsOfAnyDimensionsNormsAndChoices) {
   });
 }
 
+TEST(CompiledStep, AccumulatesBatchesAndDrawsDropoutForEach) {
+  const auto graph = captured_mlp(51, 6), other = captured_mlp(51, 6);
+  amp::FusedOptimizer optimizer(graph->parameters(), amp::SgdRule{.lr = 0.1});
+  CompiledStep step = compile(graph, LossFunction::mse(), optimizer);
+  const Tensors x = {normal({6, 8}), normal({2, 8}), normal({6, 8})},
+                y = {normal({6, 4}), normal({2, 4}), normal({6, 4})};
+  for (size_t i = 0; i < 3; ++i) {
+    const float loss = step.accumulate({x[i]}, y[i], 1.0 / 3);
+    const at::Tensor expected = torch::mse_loss(other->forward(x[i]), y[i]);
+    (expected / 3).backward();
+    EXPECT_NEAR(loss, expected.item<float>(), 0x1p-18F);
+    if (i == 0) EXPECT_TRUE(contains(error_of([&] { step.accumulate({x[1]}, y[0], 1.0 / 3); }), "targets"));
+  }
+  for (size_t p = 0; p < 6; ++p) {
+    const at::Tensor made = step.gradient(graph->parameters()[p]), expected = other->parameters()[p].grad();
+    EXPECT_LE((made - expected).abs().max().item<float>(), 0x1p-18F * expected.abs().max().item<float>());
+  }
+  const at::Tensor before = graph->parameters()[0].clone(),
+                   gradient = step.gradient(graph->parameters()[0]).clone();
+  step.apply();
+  EXPECT_TRUE(torch::allclose(graph->parameters()[0], before - 0.1 * gradient, 1e-6, 1e-7));
+  EXPECT_TRUE(contains(error_of([&] { step.apply(); }), "gradients"));
+
+  // Twice the same batch under dropout: other numbers are dropped, and the same ones in another run.
+  test::FunctionNet net({normal({30, 6}), normal({1, 30})});
+  const auto drops = test::capture_function(net,
+                                            [](const Tensors& p, const Tensors& g) {
+                                              return torch::linear(
+                                                  torch::dropout(torch::linear(g[0], p[0]), 0.5, true), p[1]);
+                                            },
+                                            {normal({4, 6})});
+  const at::Tensor input = normal({4, 6}), target = normal({4, 1});
+  Tensors sums;
+  for (int run = 0; run < 2; ++run) {
+    amp::FusedOptimizer sgd(drops->parameters(), amp::SgdRule{.lr = 0});
+    CompiledStep dropped = compile(drops, LossFunction::mse(), sgd, {.dropout_seed = 3});
+    dropped.accumulate({input}, target, 1);
+    const at::Tensor once = dropped.gradient(drops->parameters()[0]).clone();
+    dropped.accumulate({input}, target, 1);
+    sums.push_back(dropped.gradient(drops->parameters()[0]).clone());
+    EXPECT_FALSE(torch::allclose(sums.back(), once * 2, 1e-3));
+  }
+  EXPECT_TRUE(torch::equal(sums[0], sums[1]));
+}
+
 TEST(CompiledStep, ClassesOfTokens) {
   torch::manual_seed(42);
   test::FunctionNet net({normal({9, 6})}), other({net.parameters_in_order[0]});

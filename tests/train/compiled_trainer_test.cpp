@@ -42,6 +42,7 @@ TEST(CompiledTrainer, LosesWhatTheUncompiledRunLoses) {
       {.optimizer = Optimizer::adam, .batch = 16, .clip = 0.3},
       {.optimizer = Optimizer::adamw, .batch = 16, .schedule = amp::Schedule::cosine},
       {.batch = 16, .momentum = 0, .schedule = amp::Schedule::one_cycle, .clip = 10.0},
+      {.batch = 8, .accumulate = 3, .clip = 0.5},
   };
   for (const TrainOptions& plain : runs) {
     SCOPED_TRACE(plain.to_json());

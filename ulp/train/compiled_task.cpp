@@ -62,9 +62,11 @@ class StepOfCompiledTask final : public StepOfTask {
         step_(compile(model, LossFunction::token_cross_entropy(), optimizer, options)),
         inputs_(1) {}
 
-  double backward(const TaskBatch& batch) override {
+  double backward(const TaskBatch& batch, int64_t of) override {
     inputs_[0] = batch.inputs.contiguous();
-    return static_cast<double>(step_.backward(inputs_, batch.targets.contiguous()));
+    const at::Tensor targets = batch.targets.contiguous();
+    return static_cast<double>(of == 1 ? step_.backward(inputs_, targets)
+                                       : step_.accumulate(inputs_, targets, 1 / static_cast<double>(of)));
   }
 
   void give_gradients() override {

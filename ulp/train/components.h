@@ -83,8 +83,8 @@ extern Component<BinaryTraining> binary_training;
 class StepOfTask {
  public:
   virtual ~StepOfTask() = default;
-  /// Forward and backward of a batch; its loss.
-  virtual double backward(const TaskBatch& batch) = 0;
+  /// Forward and backward of one of `of` batches of a step, whose mean is learnt; its loss.
+  virtual double backward(const TaskBatch& batch, int64_t of) = 0;
   /// The gradients as those of the parameters, for others to look at and to change.
   virtual void give_gradients() = 0;
   /// What they made of them.

@@ -201,9 +201,6 @@ std::optional<FieldConflict> TrainOptions::conflict() const {
     return FieldConflict{"{compile} is for {precision=fp32} and {precision=bf16}, and " + its_precision +
                          " computes otherwise"};
   }
-  if (compile && accumulate > 1)
-    return FieldConflict{"{compile} is for steps of one batch, and " +
-                         told("accumulate", std::to_string(accumulate)) + " makes one of several"};
   if (bare && clip) {
     return FieldConflict{"{clip} needs {masters} beside " + its_precision + ", whose parameters are bare"};
   }

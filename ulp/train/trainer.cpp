@@ -199,7 +199,7 @@ struct Trainer::State {
 
   /// Forward and backward of a batch; its loss.
   double learn(TaskBatch batch) {
-    if (compiled) return compiled->backward(batch);
+    if (compiled) return compiled->backward(batch, options.accumulate);
     if (task.parted && task.parted->is_pipeline()) {
       const auto guard = amp::autocast_for(precision, batch.inputs.device().type());
       return task.parted->step(

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -53,7 +54,8 @@ struct CompiledStep::Parts {
   CompileOptions options;
   compiled::BuiltStep built;
   LossFunction loss_function;
-  std::vector<at::Tensor> gradients;                 ///< of built.outside, undefined where there is none
+  std::vector<at::Tensor> gradients;  ///< of built.outside, undefined where there is none
+  std::vector<at::Tensor> kept = {};  ///< gradients of earlier batches of a step, once there are some
   std::unique_ptr<compiled::StepThreads> pool = {};  ///< null for one thread
   std::optional<amp::PreparedUpdate> prepared = std::nullopt;
   compiled::StepRun run = {};
@@ -61,6 +63,7 @@ struct CompiledStep::Parts {
   int64_t capacity = 0, batch = 0;
   size_t parameter_count = 0;  ///< of the optimizer
   size_t node_count = 0;       ///< of the graph
+  int64_t batches = 0;         ///< of accumulate() since the last update
   bool has_gradients = false;  ///< of backward(), which no update has used
   std::vector<std::pair<size_t, size_t>> outside_aliases =
       {};                                  ///< and the matrix of built.outside that each is
@@ -96,7 +99,9 @@ struct CompiledStep::Parts {
   /// What dropout of the next step is drawn from.
   void set_random() {
     if (!options.dropout_seed) return;
-    run.random = {*options.dropout_seed, static_cast<uint64_t>(prepared->next_step()) << 32};
+    constexpr int kStepBits = 32, kBatchBits = 20;  // below them the number of the dropout
+    run.random = {*options.dropout_seed, static_cast<uint64_t>(prepared->next_step()) << kStepBits |
+                                             static_cast<uint64_t>(batches) << kBatchBits};
   }
 
   /// Where parameters and buffers are now.
@@ -248,17 +253,52 @@ struct CompiledStep::Parts {
     has_gradients = true;
   }
 
+  /// Copies the gradients to where the next backward pass leaves them.
+  void keep_gradients() {
+    if (kept.empty()) {
+      for (const at::Tensor& gradient : gradients)
+        kept.push_back(gradient.defined() ? at::empty_like(gradient) : at::Tensor());
+    }
+    for_each_kept([](const float* gradient, float* to, int64_t n) { std::copy_n(gradient, n, to); });
+  }
+  void restore_gradients() {
+    for_each_kept([](float* gradient, const float* from, int64_t n) { std::copy_n(from, n, gradient); });
+    has_gradients = true;
+  }
+  /// gradient = share gradient [+ what was kept].
+  void add_kept(float share, bool adds) {
+    if (adds)
+      return for_each_kept([&](float* gradient, const float* sum, int64_t n) {
+        run.rows->add_scaled(sum, gradient, share, gradient, n);
+      });
+    const float numbers[3] = {share, 0, 0};
+    for (const at::Tensor& gradient : gradients) {
+      if (!gradient.defined()) continue;
+      float* data = gradient.data_ptr<float>();
+      run.rows->value(kernels::Differentiable::affine, numbers, data, data, gradient.numel());
+    }
+  }
+  template <typename Function>
+  void for_each_kept(const Function& function) {
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      if (gradients[i].defined())
+        function(gradients[i].data_ptr<float>(), kept[i].data_ptr<float>(), gradients[i].numel());
+    }
+  }
+
   /// The update.
   void apply() {
     if (!has_gradients)
       fail("train.CompiledStep.apply", "expected backward() before, got no gradients since the last update");
     check_trained();
     has_gradients = false;
+    batches = 0;
     update = prepared->apply(options.max_norm, options.check_finite, pool.get());
   }
 
   float step(std::span<const void* const> inputs, const void* targets, const float* weights,
              int64_t samples) {
+    batches = 0;
     learn(inputs, targets, weights, samples);
     has_gradients = false;
     update = prepared->apply(options.max_norm, options.check_finite, pool.get());
@@ -452,9 +492,32 @@ float CompiledStep::backward(const std::vector<at::Tensor>& inputs, const at::Te
 
 float CompiledStep::backward(std::span<const void* const> inputs, const void* targets, const float* weights,
                              int64_t batch) {
+  parts_->batches = 0;
   parts_->learn(inputs, targets, weights, batch);
   parts_->change_buffers();
   return parts_->loss = static_cast<float>(parts_->run.loss);
+}
+
+float CompiledStep::accumulate(const std::vector<at::Tensor>& inputs, const at::Tensor& targets, double share,
+                               const at::Tensor& weights) {
+  if (!std::isfinite(share)) fail("train.CompiledStep.accumulate", "expected a finite share, got ", share);
+  constexpr int64_t kMostBatches = 4096;
+  if (parts_->batches >= kMostBatches)
+    fail("train.CompiledStep.accumulate", "expected at most ", kMostBatches, " batches of a step, got more");
+  const Parts::Given given = parts_->check_tensors(inputs, targets, weights);
+  const bool adds = parts_->has_gradients;
+  if (adds) parts_->keep_gradients();
+  try {
+    parts_->learn(parts_->pointers, given.targets, given.weights, given.batch);
+  } catch (...) {
+    if (adds) parts_->restore_gradients();
+    throw;
+  }
+  parts_->change_buffers();
+  parts_->loss = static_cast<float>(parts_->run.loss);
+  parts_->add_kept(static_cast<float>(share), adds);
+  ++parts_->batches;
+  return parts_->loss;
 }
 
 const amp::FusedStepResult& CompiledStep::apply() {

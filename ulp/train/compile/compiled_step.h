@@ -81,6 +81,11 @@ class ULP_API CompiledStep {
                  const at::Tensor& weights = {});
   float backward(std::span<const void* const> inputs, const void* targets, const float* weights,
                  int64_t batch);
+  /// Makes forward and backward of one of several batches of a step: `share` times its gradients are added to those since the
+  /// last update, of which apply() makes the update; at most 4,096 batches. Dropout draws other numbers for each. Gives the loss of the batch. Throws as
+  /// step() does, and the sum stays what it was.
+  float accumulate(const std::vector<at::Tensor>& inputs, const at::Tensor& targets, double share,
+                   const at::Tensor& weights = {});
   /// The update of a step from the gradients of the last backward(), which may have been changed where they
   /// are. Throws Error where there was none since the last update, and as step() does.
   const amp::FusedStepResult& apply();
