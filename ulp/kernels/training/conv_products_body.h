@@ -10,10 +10,23 @@ namespace {
 using ConvVector = ProductLanes::F;
 constexpr int64_t kConvLanes = ProductLanes::kLanes;
 constexpr int64_t kGridPixels = 512;  ///< of a block at most
+constexpr int64_t kDeepWindow = 64;   ///< numbers of a window from which on results are asked for ahead
 
 /// Rows of a tile: as many sums as registers hold beside what they are made of.
 template <int kVectors>
 constexpr int kTileRows = kConvLanes == 16 ? 12 : 12 / kVectors;
+
+/// Numbers that are read next: they are asked for in slices while others are computed.
+struct ReadAhead {
+  const float* at = nullptr;
+  int64_t floats = 0;
+  /// Slice i of n.
+  void ask(int64_t i, int64_t n) const {
+    constexpr int64_t kLine = 16;
+    for (int64_t f = floats * i / n / kLine * kLine; f < floats * (i + 1) / n; f += kLine)
+      __builtin_prefetch(at + f, 0, 2);
+  }
+};
 
 /// A block of pixels whose windows are multiplied by the panels of weights: taps[t] + k is the place of the numbers
 /// of a window from its first one on.
@@ -30,6 +43,7 @@ struct TapGrid {
   int64_t outputs;
   const float* bias;
   bool adds, relu;
+  ReadAhead ahead;
 };
 
 /// n columns from p on, which may be those of a whole vector.
@@ -118,9 +132,16 @@ void sum_windows_of(int64_t rows, const TapGrid& p, const float* const* a, float
 template <int kVectors>
 void sum_pixels(int64_t pixels, const TapGrid& p, const float* const* a, float* const* y, const float* panel,
                 int64_t panel_step, int64_t column, int64_t n) {
-  int64_t tiles = conv_ceil(pixels, kTileRows<kVectors>);
+  const int64_t all = conv_ceil(pixels, kTileRows<kVectors>);
+  int64_t tiles = all;
+  const bool deep = p.taps * p.inner >= kDeepWindow;
   for (int64_t done = 0; done < pixels; --tiles) {
     const int64_t rows = conv_ceil(pixels - done, tiles);
+    if (column == 0) p.ahead.ask(all - tiles, all);
+    // The results of the next tile, for writing, where a tile takes its time.
+    for (int64_t m = done + rows; deep && m < done + 2 * rows && m < pixels; ++m) {
+      for (int64_t v = 0; v < kVectors; ++v) __builtin_prefetch(y[m] + column + v * kConvLanes, 1, 3);
+    }
     sum_windows_of<kTileRows<kVectors>, kVectors>(rows, p, a + done, y + done, panel, panel_step, column, n);
     done += rows;
   }
@@ -205,6 +226,22 @@ inline ConvUnit conv_unit(const ConvBlocks& blocks, int64_t batch, int64_t heigh
   return made;
 }
 
+/// Rows [first, first + rows) of the image of a unit, or all of its images.
+inline ReadAhead rows_ahead(const StepImages& x, int64_t height, int64_t width, const ConvUnit& unit,
+                            int64_t first, int64_t rows) {
+  const int64_t row = width * x.stride;
+  if (unit.images > 1) return {x.data + unit.image * height * row, unit.images * height * row};
+  const int64_t begin = first < 0 ? 0 : first, end = first + rows < height ? first + rows : height;
+  return {x.data + (unit.image * height + begin) * row, end > begin ? (end - begin) * row : 0};
+}
+/// What a forward product of a unit reads.
+inline ReadAhead windows_ahead(const StepConv& conv, const StepImages& x, const ConvUnit& unit) {
+  if (conv.taps() == 1 && conv.stride_width > 1) return {};  // every second pixel
+  return rows_ahead(
+      x, conv.in_height, conv.in_width, unit, unit.top * conv.stride_height - conv.pad_height,
+      (unit.height - 1) * conv.stride_height + (conv.kernel_height - 1) * conv.dilation_height + 1);
+}
+
 /// Windows are single pixels of the input: nothing is copied.
 inline bool conv_is_direct(const StepConv& conv) {
   return conv.taps() == 1 && conv.pad_height == 0 && conv.pad_width == 0;
@@ -263,13 +300,31 @@ void conv_forward(const StepConv& conv, int64_t batch, const StepImages& x, cons
   for (int64_t u = begin; u < end; ++u) {
     const ConvUnit unit = conv_unit(blocks, batch, conv.out_height, conv.out_width, u);
     const int64_t pixel = (unit.image * conv.out_height + unit.top) * conv.out_width + unit.left;
+    ReadAhead ahead;
+    if (u + 1 < end && !conv_is_direct(conv))
+      ahead = windows_ahead(conv, x, conv_unit(blocks, batch, conv.out_height, conv.out_width, u + 1));
     for (int64_t group = 0; group < conv.groups; ++group) {
       forward_windows(conv, x, unit, group, scratch, windows);
-      sum_grid({unit.images, unit.height, unit.width, windows.a, windows.a_image, windows.a_row,
-                windows.a_column, y.data + pixel * y.stride + group * outputs,
-                conv.out_height * conv.out_width * y.stride, conv.out_width * y.stride, y.stride,
-                windows.taps, windows.offsets, windows.inner, packed + group * group_floats, outputs,
-                y.bias == nullptr ? nullptr : y.bias + group * outputs, y.adds, y.relu});
+      sum_grid({unit.images,
+                unit.height,
+                unit.width,
+                windows.a,
+                windows.a_image,
+                windows.a_row,
+                windows.a_column,
+                y.data + pixel * y.stride + group * outputs,
+                conv.out_height * conv.out_width * y.stride,
+                conv.out_width * y.stride,
+                y.stride,
+                windows.taps,
+                windows.offsets,
+                windows.inner,
+                packed + group * group_floats,
+                outputs,
+                y.bias == nullptr ? nullptr : y.bias + group * outputs,
+                y.adds,
+                y.relu,
+                group == 0 ? ahead : ReadAhead{}});
     }
   }
 }
@@ -298,7 +353,8 @@ struct ConvSource {
 
 /// One phase of a unit: all its pixels are read by the same taps.
 void input_phase(const StepConv& conv, const ConvUnit& unit, const ConvSource& source, int64_t down,
-                 int64_t across, const float* packed, const StepConvResult& dx, int64_t group) {
+                 int64_t across, const float* packed, const StepConvResult& dx, int64_t group,
+                 const ReadAhead& ahead) {
   const int64_t inputs = conv.group_inputs(), outputs = conv.group_outputs();
   const ConvPhase rows = conv_phase(conv.kernel_height, conv.stride_height, conv.dilation_height, down);
   const ConvPhase columns = conv_phase(conv.kernel_width, conv.stride_width, conv.dilation_width, across);
@@ -318,11 +374,26 @@ void input_phase(const StepConv& conv, const ConvUnit& unit, const ConvSource& s
   const float* from =
       taps == 0 ? source.g
                 : source.g + (y.from - source.of.top) * source.row + (x.from - source.of.left) * source.pixel;
-  sum_grid({unit.images, y.count, x.count, from, source.image, source.row, source.pixel,
-            dx.data + pixel * dx.stride + group * inputs, conv.in_height * conv.in_width * dx.stride,
-            conv.stride_height * conv.in_width * dx.stride, conv.stride_width * dx.stride, taps, offsets,
-            joined ? columns.count * outputs : outputs, packed, inputs,
-            dx.bias == nullptr ? nullptr : dx.bias + group * inputs, dx.adds, dx.relu});
+  sum_grid({unit.images,
+            y.count,
+            x.count,
+            from,
+            source.image,
+            source.row,
+            source.pixel,
+            dx.data + pixel * dx.stride + group * inputs,
+            conv.in_height * conv.in_width * dx.stride,
+            conv.stride_height * conv.in_width * dx.stride,
+            conv.stride_width * dx.stride,
+            taps,
+            offsets,
+            joined ? columns.count * outputs : outputs,
+            packed,
+            inputs,
+            dx.bias == nullptr ? nullptr : dx.bias + group * inputs,
+            dx.adds,
+            dx.relu,
+            ahead});
 }
 
 void conv_input_gradient(const StepConv& conv, int64_t batch, const StepImages& g, const float* packed,
@@ -342,6 +413,11 @@ void conv_input_gradient(const StepConv& conv, int64_t batch, const StepImages& 
     of.width = conv_floor(unit.left + unit.width - 1 + conv.pad_width, conv.stride_width) - of.left + 1;
     const bool inside = of.top >= 0 && of.left >= 0 && of.top + of.height <= conv.out_height &&
                         of.left + of.width <= conv.out_width;
+    ReadAhead ahead;
+    if (u + 1 < end) {
+      const ConvUnit next = conv_unit(blocks, batch, conv.in_height, conv.in_width, u + 1);
+      ahead = rows_ahead(g, conv.out_height, conv.out_width, next, of.top + of.height, of.height);
+    }
     const float* panels = packed;
     for (int64_t group = 0; group < conv.groups; ++group) {
       const float* from = g.data + unit.image * image + group * outputs;
@@ -356,7 +432,8 @@ void conv_input_gradient(const StepConv& conv, int64_t batch, const StepImages& 
       }
       for (int64_t down = 0; down < conv.stride_height; ++down) {
         for (int64_t across = 0; across < conv.stride_width; ++across) {
-          input_phase(conv, unit, source, down, across, panels, dx, group);
+          input_phase(conv, unit, source, down, across, panels, dx, group,
+                      group == 0 && down == 0 && across == 0 ? ahead : ReadAhead{});
           const int64_t taps =
               conv_phase(conv.kernel_height, conv.stride_height, conv.dilation_height, down).count *
               conv_phase(conv.kernel_width, conv.stride_width, conv.dilation_width, across).count;

@@ -98,7 +98,7 @@ inline WeightUnits weight_units(const StepConv& conv) {
 
 /// Units [begin, end) of one group for the pixels of one block.
 void add_weight_units(const StepConv& conv, const ConvWindows& windows, WeightGrid p, float* packed,
-                      int64_t begin, int64_t end) {
+                      int64_t begin, int64_t end, const ReadAhead& next_x, const ReadAhead& next_g) {
   const WeightUnits units = weight_units(conv);
   const int64_t outputs = conv.group_outputs(), depth = units.runs * units.inner;
   const float* g = p.g;
@@ -109,6 +109,8 @@ void add_weight_units(const StepConv& conv, const ConvWindows& windows, WeightGr
     const int64_t last = outputs - first < width ? outputs : first + width;
     const int64_t from = tile * units.inner / units.tiles, to = (tile + 1) * units.inner / units.tiles;
     float* rows = packed + first * depth + (run * units.inner + from) * width;
+    next_x.ask(u - begin, end - begin);
+    next_g.ask(u - begin, end - begin);
     p.a = windows.a + windows.offsets[run] + from;
     for (int64_t column = first; column < last; column += 2 * kConvLanes) {
       const int64_t left = last - column;
@@ -170,7 +172,13 @@ void conv_weight_gradient(const StepConv& conv, int64_t batch, const StepImages&
                       conv.out_width * g.stride,
                       g.stride};
       flatten_grid(grid);
-      add_weight_units(conv, windows, grid, weights, from, to);
+      ReadAhead next_x, next_g;
+      if (u + 1 < blocks.units(batch)) {
+        const ConvUnit next = conv_unit(blocks, batch, conv.out_height, conv.out_width, u + 1);
+        next_x = windows_ahead(conv, x, next);
+        next_g = rows_ahead(g, conv.out_height, conv.out_width, next, next.top, next.height);
+      }
+      add_weight_units(conv, windows, grid, weights, from, to, next_x, next_g);
     }
   }
 }
