@@ -144,9 +144,11 @@ void measure_compiled(const Flags& flags, const Subject& subject) {
                            .threads = flags.threads,
                            .products = flags.precision == "bf16" ? ulp::train::ProductType::bf16
                                                                  : ulp::train::ProductType::fp32});
+  int64_t gradients = 0;
+  for (const at::Tensor& parameter : graph->parameters()) gradients += static_cast<int64_t>(parameter.nbytes());
   measure(
       flags, "compiled", [&] { return double{step.step(subject.inputs, subject.classes)}; },
-      step.arena_bytes());
+      step.arena_bytes() + gradients);
 }
 
 void measure_torch(const Flags& flags, const Subject& subject) {
