@@ -145,7 +145,8 @@ void measure_compiled(const Flags& flags, const Subject& subject) {
                            .products = flags.precision == "bf16" ? ulp::train::ProductType::bf16
                                                                  : ulp::train::ProductType::fp32});
   int64_t gradients = 0;
-  for (const at::Tensor& parameter : graph->parameters()) gradients += static_cast<int64_t>(parameter.nbytes());
+  for (const at::Tensor& parameter : graph->parameters())
+    gradients += static_cast<int64_t>(parameter.nbytes());
   measure(
       flags, "compiled", [&] { return double{step.step(subject.inputs, subject.classes)}; },
       step.arena_bytes() + gradients);

@@ -1,5 +1,5 @@
 // Products of compiled steps on packed sides: wide layers, and products of numbers rounded to bf16.
-#include <bit>
+#include <random>
 
 #include "compiled_support.h"
 #include "error_of.h"
@@ -75,6 +75,50 @@ TEST(CompiledProducts, RoundBothSidesToBf16AndSumInFloats) {
   EXPECT_TRUE(torch::equal(gradient(3), chains(x, w.t().contiguous(), p[2]))) << "the result";
   EXPECT_TRUE(torch::equal(gradient(0), chains(c, w, {}))) << "of the input";
   EXPECT_TRUE(torch::equal(gradient(1), chains(c.t().contiguous(), x, {}))) << "of the weight";
+}
+
+/// Convolutions of any window in bf16 have the bits of those in fp32 of numbers that were rounded before.
+TEST(CompiledProducts, OfConvolutionsInBf16AreThoseOfRoundedNumbers) {
+  torch::manual_seed(25);
+  std::mt19937_64 random(26);
+  const auto draw = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  for (int i = 0; i < 30; ++i) {
+    const int64_t inputs = draw(1, 37), outputs = draw(1, 40), height = draw(5, 12), width = draw(5, 12);
+    const int64_t kernel = draw(1, 3), stride = draw(1, 2), pad = draw(0, 1), dilation = draw(1, 2);
+    const at::Tensor x = torch::randn({2, inputs, height, width}),
+                     w = torch::randn({outputs, inputs, kernel, draw(1, 3)});
+    const auto convolve = [&](const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {
+      return torch::conv2d(a, b, bias, {stride, stride}, {pad, pad}, {dilation, dilation});
+    };
+    const at::Tensor factors = torch::randn_like(convolve(x, w, {}));
+    const test::Function function = [&](const Tensors& p, const Tensors& given) {
+      return (convolve(p[0], p[1], p[2]) * p[3]).sum() + given[0].sum() * 0.0;
+    };
+    const at::Tensor bias = torch::randn({outputs}), none = torch::randn({2, 1});
+    Tensors made[2];
+    for (const bool bf16 : {false, true}) {
+      const auto number = [&](const at::Tensor& t) { return bf16 ? t : rounded(t); };
+      test::FunctionNet net({number(x), number(w), bias, number(factors)});
+      const auto graph = test::capture_function(net, function, {none});
+      amp::FusedOptimizer optimizer(graph->parameters(), amp::SgdRule{.lr = 0});
+      CompiledStep step = compile(graph, LossFunction::none(), optimizer,
+                                  {.products = bf16 ? ProductType::bf16 : ProductType::fp32});
+      step.step({none});
+      for (const size_t one : {size_t{3}, size_t{0}}) {  // the result, and the gradient of the input
+        for (const at::Tensor& parameter : graph->parameters()) {
+          if (parameter.data_ptr() == net.parameters_in_order[one].data_ptr())
+            made[bf16 ? 1 : 0].push_back(step.gradient(parameter).clone());
+        }
+      }
+    }
+    ASSERT_EQ(made[0].size(), 2);
+    EXPECT_TRUE(torch::equal(made[0][0], made[1][0]))
+        << i << ": " << inputs << " to " << outputs << ", kernel " << kernel;
+    EXPECT_TRUE(torch::equal(made[0][1], made[1][1]))
+        << i << ": " << inputs << " to " << outputs << ", kernel " << kernel;
+  }
 }
 
 /// A block of MobileNetV2 in bf16: pointwise convolutions are products, the others stay fp32.

@@ -34,7 +34,7 @@ void sum_taps(const float* a, const float* w, const TapSteps& steps, const StepC
     for (int v = 0; v < kVectors; ++v) {
       const float* from = y.adds ? to + m * steps.y_pixel : bias;
       sums[m][v] =
-          from == nullptr ? ProductLanes::set1(0.0F) : load_columns_of<kPartial>(from + v * kConvLanes, n);
+          from == nullptr ? ConvLanes::set1(0.0F) : load_columns_of<kPartial>(from + v * kConvLanes, n);
     }
   }
   for (int64_t h = 0; h < steps.rows; ++h, a += steps.a_row, w += steps.w_row) {
@@ -47,8 +47,8 @@ void sum_taps(const float* a, const float* w, const TapSteps& steps, const StepC
       for (int m = 0; m < kPixels; ++m) {
 #pragma GCC unroll 16
         for (int v = 0; v < kVectors; ++v)
-          sums[m][v] = ProductLanes::fma(
-              load_columns_of<kPartial>(left + m * steps.a_pixel + v * kConvLanes, n), weight[v], sums[m][v]);
+          sums[m][v] = ConvLanes::fma(load_columns_of<kPartial>(left + m * steps.a_pixel + v * kConvLanes, n),
+                                      weight[v], sums[m][v]);
       }
     }
   }
@@ -57,12 +57,12 @@ void sum_taps(const float* a, const float* w, const TapSteps& steps, const StepC
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
       ConvVector sum = sums[m][v];
-      if (y.relu) sum = ProductLanes::max(ProductLanes::set1(0.0F), sum);
+      if (y.relu) sum = ConvLanes::max(ConvLanes::set1(0.0F), sum);
       float* at = to + m * steps.y_pixel + v * kConvLanes;
       if constexpr (kPartial) {
-        ProductLanes::store_first(at, sum, n);
+        ConvLanes::store_first(at, sum, n);
       } else {
-        ProductLanes::store(at, sum);
+        ConvLanes::store(at, sum);
       }
     }
   }
@@ -195,11 +195,11 @@ void add_filter_row(const StepConv& conv, int64_t batch, const StepImages& x, co
     across[t] = pixels_of_tap(left[t], conv.stride_width, conv.in_width, conv.out_width);
     if (across[t].begin > inside_begin) inside_begin = across[t].begin;
     if (across[t].end < inside_end) inside_end = across[t].end;
-    totals[t] = ProductLanes::set1(0.0F);
+    totals[t] = ConvLanes::set1(0.0F);
   }
   if (inside_end < inside_begin) inside_end = inside_begin;
   const int64_t a_pixel = conv.stride_width * x.stride;
-  const ConvVector one = ProductLanes::set1(1.0F);
+  const ConvVector one = ConvLanes::set1(1.0F);
   for (int64_t i = 0; i < batch; ++i) {
     for (int64_t oy = down.begin; oy < down.end; ++oy) {
       const float* a =
@@ -208,33 +208,33 @@ void add_filter_row(const StepConv& conv, int64_t batch, const StepImages& x, co
       ConvVector sums[kTaps];
       const auto add_pixels = [&](int t, int64_t begin, int64_t end) {
         for (int64_t ox = begin; ox < end; ++ox)
-          sums[t] = ProductLanes::fma(load_columns_of<kPartial>(a + left[t] * x.stride + ox * a_pixel, n),
-                                      load_columns_of<kPartial>(b + ox * g.stride, n), sums[t]);
+          sums[t] = ConvLanes::fma(load_columns_of<kPartial>(a + left[t] * x.stride + ox * a_pixel, n),
+                                   load_columns_of<kPartial>(b + ox * g.stride, n), sums[t]);
       };
 #pragma GCC unroll 16
       for (int t = 0; t < kTaps; ++t) {
-        sums[t] = ProductLanes::set1(0.0F);
+        sums[t] = ConvLanes::set1(0.0F);
         add_pixels(t, across[t].begin, across[t].end < inside_begin ? across[t].end : inside_begin);
       }
       for (int64_t ox = inside_begin; ox < inside_end; ++ox) {
         const ConvVector right = load_columns_of<kPartial>(b + ox * g.stride, n);
 #pragma GCC unroll 16
         for (int t = 0; t < kTaps; ++t)
-          sums[t] = ProductLanes::fma(load_columns_of<kPartial>(a + left[t] * x.stride + ox * a_pixel, n),
-                                      right, sums[t]);
+          sums[t] = ConvLanes::fma(load_columns_of<kPartial>(a + left[t] * x.stride + ox * a_pixel, n), right,
+                                   sums[t]);
       }
 #pragma GCC unroll 16
       for (int t = 0; t < kTaps; ++t) {
         add_pixels(t, across[t].begin > inside_end ? across[t].begin : inside_end, across[t].end);
-        totals[t] = ProductLanes::fma(one, totals[t], sums[t]);
+        totals[t] = ConvLanes::fma(one, totals[t], sums[t]);
       }
     }
   }
   for (int t = 0; t < kTaps; ++t) {
     if constexpr (kPartial) {
-      ProductLanes::store_first(to + t * weight_stride, totals[t], n);
+      ConvLanes::store_first(to + t * weight_stride, totals[t], n);
     } else {
-      ProductLanes::store(to + t * weight_stride, totals[t]);
+      ConvLanes::store(to + t * weight_stride, totals[t]);
     }
   }
 }

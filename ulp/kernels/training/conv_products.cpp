@@ -1,7 +1,10 @@
 #include "ulp/kernels/training/conv_products.h"
 
+#include <algorithm>
+
 #include "ulp/kernels/isa/dispatch.h"
 #include "ulp/kernels/training/conv_blocks.h"
+#include "ulp/kernels/training/packed_words.h"
 
 namespace ulp::kernels {
 namespace {
@@ -11,7 +14,16 @@ constexpr Variant<const ConvProductOps*> kConvProductTables[] = {
     {Isa::avx2, ULP_ON_X86(&kConvProductOpsAvx2)},
     {Isa::portable, &kConvProductOpsPortable}};
 
-/// Calls each(place in the packed weights, place in the weights) for all of them, place after place in the packed ones; a
+/// The word of channel `channel` of `of`, from its first number; `step` floats from it to the next one.
+float conv_word(const ConvWords& of, int64_t channel, const float* from, int64_t step) {
+  if (of.numbers == 0) return *from;
+  const uint32_t first = rounded_to_bf16(*from);
+  if (of.numbers == 1) return bits_to_float(first);
+  const bool second = channel * of.numbers + 1 < of.channels;
+  return bits_to_float(Bf16Pairs::pair(first, second ? rounded_to_bf16(from[step]) : 0U));
+}
+
+/// Calls each(place in the packed weights, place in the weights, input channel) for all of them, place after place in the packed ones; a
 /// place of -1 lies behind the last channel.
 template <typename Each>
 void for_each_packed(const StepConv& conv, const ConvWeightSteps& steps, const Each& each) {
@@ -24,9 +36,11 @@ void for_each_packed(const StepConv& conv, const ConvWeightSteps& steps, const E
         for (int64_t c = 0; c < inputs; ++c) {
           for (int64_t j = 0; j < width; ++j, ++place) {
             const int64_t output = first + j;
-            each(place, output < outputs
-                            ? (group * outputs + output) * steps.output + c * steps.input + tap * steps.tap
-                            : -1);
+            each(place,
+                 output < outputs
+                     ? (group * outputs + output) * steps.output + c * steps.input + tap * steps.tap
+                     : -1,
+                 c);
           }
         }
       }
@@ -36,7 +50,7 @@ void for_each_packed(const StepConv& conv, const ConvWeightSteps& steps, const E
 
 /// The panels of one phase of the gradient of the input; gives the place behind them.
 float* pack_phase(const StepConv& conv, int64_t group, const ConvPhase& rows, const ConvPhase& columns,
-                  const float* weights, const ConvWeightSteps& steps, float* to) {
+                  const float* weights, const ConvWeightSteps& steps, float* to, const ConvWords& words) {
   const int64_t inputs = conv.group_inputs(), outputs = conv.group_outputs();
   for (int64_t first = 0; first < inputs; first += kConvPanel) {
     const int64_t width = panel_width(inputs, first);
@@ -44,9 +58,11 @@ float* pack_phase(const StepConv& conv, int64_t group, const ConvPhase& rows, co
       for (int64_t w = 0; w < columns.count; ++w) {
         const int64_t tap = (rows.last - h * rows.step) * conv.kernel_width + columns.last - w * columns.step;
         for (int64_t k = 0; k < outputs; ++k, to += width) {
-          const float* from = weights + (group * outputs + k) * steps.output + tap * steps.tap;
+          const int64_t output = (group * outputs + k) * std::max<int64_t>(1, words.numbers);
+          const float* from = weights + output * steps.output + tap * steps.tap;
           for (int64_t j = 0; j < width; ++j)
-            to[j] = first + j < inputs ? from[(first + j) * steps.input] : 0.0F;
+            to[j] = first + j < inputs ? conv_word(words, k, from + (first + j) * steps.input, steps.output)
+                                       : 0.0F;
         }
       }
     }
@@ -58,6 +74,13 @@ float* pack_phase(const StepConv& conv, int64_t group, const ConvPhase& rows, co
 
 const ConvProductOps& conv_product_ops(Isa isa) {
   return *first_admitted(kConvProductTables, isa);
+}
+
+const ConvProductOps& conv_word_ops(Isa isa) {
+#if defined(__x86_64__)
+  if (has_fast_bf16_pairs(isa)) return kConvWordOpsAvx512Bf16;
+#endif
+  return conv_product_ops(isa);
 }
 
 bool conv_fits(const StepConv& conv) {
@@ -95,20 +118,22 @@ int64_t packed_conv_input_floats(const StepConv& conv) {
 }
 
 void pack_conv_forward(const StepConv& conv, const float* weights, const ConvWeightSteps& steps,
-                       float* packed) {
-  for_each_packed(conv, steps,
-                  [&](int64_t place, int64_t from) { packed[place] = from < 0 ? 0.0F : weights[from]; });
+                       float* packed, const ConvWords& words) {
+  const ConvWeightSteps of_words{steps.output, steps.input * std::max<int64_t>(1, words.numbers), steps.tap};
+  for_each_packed(conv, of_words, [&](int64_t place, int64_t from, int64_t channel) {
+    packed[place] = from < 0 ? 0.0F : conv_word(words, channel, weights + from, steps.input);
+  });
 }
 
-void pack_conv_input(const StepConv& conv, const float* weights, const ConvWeightSteps& steps,
-                     float* packed) {
+void pack_conv_input(const StepConv& conv, const float* weights, const ConvWeightSteps& steps, float* packed,
+                     const ConvWords& words) {
   for (int64_t group = 0; group < conv.groups; ++group) {
     for (int64_t down = 0; down < conv.stride_height; ++down) {
       for (int64_t across = 0; across < conv.stride_width; ++across) {
         packed = pack_phase(conv, group,
                             conv_phase(conv.kernel_height, conv.stride_height, conv.dilation_height, down),
                             conv_phase(conv.kernel_width, conv.stride_width, conv.dilation_width, across),
-                            weights, steps, packed);
+                            weights, steps, packed, words);
       }
     }
   }
@@ -116,7 +141,7 @@ void pack_conv_input(const StepConv& conv, const float* weights, const ConvWeigh
 
 void unpack_conv_weights(const StepConv& conv, const float* packed, bool adds, float* weights,
                          const ConvWeightSteps& steps) {
-  for_each_packed(conv, steps, [&](int64_t place, int64_t to) {
+  for_each_packed(conv, steps, [&](int64_t place, int64_t to, int64_t) {
     if (to >= 0) weights[to] = adds ? weights[to] + packed[place] : packed[place];
   });
 }

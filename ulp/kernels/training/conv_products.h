@@ -10,6 +10,9 @@ namespace ulp::kernels {
 
 /// The functions for an instruction set, for callers that run them many times.
 ULP_API const ConvProductOps& conv_product_ops(Isa isa);
+/// Those of images and weights in words of packed_product_ops(isa, true), which have forward and input_gradient alone: the
+/// channels that are summed are so many words. The bits are those of conv_product_ops() of numbers rounded to bf16.
+ULP_API const ConvProductOps& conv_word_ops(Isa isa);
 
 /// Whether the kernels take the sizes: at most 256 taps and windows of at most 32768 numbers, unless it is depthwise.
 ULP_API bool conv_fits(const StepConv& conv);
@@ -29,12 +32,18 @@ ULP_API ConvWeightSteps contiguous_weight_steps(const StepConv& conv);
 /// Floats of packed weights, either way.
 ULP_API int64_t packed_conv_floats(const StepConv& conv);
 ULP_API int64_t packed_conv_input_floats(const StepConv& conv);
-/// The weights as the forward product reads them.
+/// How the channels that are summed lie in words: so many numbers of bf16 in each; 0: they are floats as they are.
+struct ConvWords {
+  int64_t numbers = 0;
+  int64_t channels = 0;  ///< of the weights, which may end within a word
+};
+/// The weights as the forward product reads them. With words the convolution's input channels are so many words; there is one
+/// group then.
 ULP_API void pack_conv_forward(const StepConv& conv, const float* weights, const ConvWeightSteps& steps,
-                               float* packed);
-/// And as the gradient of the input reads them.
+                               float* packed, const ConvWords& words = {});
+/// And as the gradient of the input reads them: with words its output channels are.
 ULP_API void pack_conv_input(const StepConv& conv, const float* weights, const ConvWeightSteps& steps,
-                             float* packed);
+                             float* packed, const ConvWords& words = {});
 /// weights [+]= what weight_gradient() left.
 ULP_API void unpack_conv_weights(const StepConv& conv, const float* packed, bool adds, float* weights,
                                  const ConvWeightSteps& steps);

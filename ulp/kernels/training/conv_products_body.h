@@ -1,14 +1,19 @@
 // Convolutions of a training step as products of windows with packed panels of weights. Included once by a file per instruction
-// set, which gives its vectors as `ProductLanes` and names its table with ULP_CONV_PRODUCT_OPS; everything here has internal
-// linkage.
+// set, which gives its vectors as `ProductLanes` or as what ULP_TILE_LANES says, and names its table with ULP_CONV_PRODUCT_OPS; with
+// ULP_CONV_OF_WORDS it has products of words alone, without gradients of weights. Everything here has internal linkage.
 #include "ulp/kernels/training/conv_blocks.h"
 #include "ulp/kernels/training/conv_products_ops.h"
+
+#ifndef ULP_TILE_LANES
+#define ULP_TILE_LANES ProductLanes
+#endif
 
 namespace ulp::kernels {
 namespace {
 
-using ConvVector = ProductLanes::F;
-constexpr int64_t kConvLanes = ProductLanes::kLanes;
+using ConvLanes = ULP_TILE_LANES;
+using ConvVector = ConvLanes::F;
+constexpr int64_t kConvLanes = ConvLanes::kLanes;
 constexpr int64_t kGridPixels = 512;  ///< of a block at most
 constexpr int64_t kDeepWindow = 64;   ///< numbers of a window from which on results are asked for ahead
 
@@ -48,16 +53,16 @@ struct TapGrid {
 
 /// n columns from p on, which may be those of a whole vector.
 inline __attribute__((always_inline)) ConvVector load_some(const float* p, int64_t n) {
-  return n >= kConvLanes ? ProductLanes::load(p) : ProductLanes::load_first(p, n);
+  return n >= kConvLanes ? ConvLanes::load(p) : ConvLanes::load_first(p, n);
 }
 
 /// The same where it is known.
 template <bool kPartial>
 inline __attribute__((always_inline)) ConvVector load_columns_of(const float* p, int64_t n) {
   if constexpr (kPartial) {
-    return ProductLanes::load_first(p, n);
+    return ConvLanes::load_first(p, n);
   } else {
-    return ProductLanes::load(p);
+    return ConvLanes::load(p);
   }
 }
 
@@ -71,14 +76,14 @@ void sum_windows(const TapGrid& p, const float* const* a, float* const* y, const
 #pragma GCC unroll 16
     for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 16
-      for (int v = 0; v < kLast; ++v) sums[m][v] = ProductLanes::load(y[m] + column + v * kConvLanes);
+      for (int v = 0; v < kLast; ++v) sums[m][v] = ConvLanes::load(y[m] + column + v * kConvLanes);
       sums[m][kLast] = load_some(y[m] + column + kLast * kConvLanes, n);
     }
   } else {
     ConvVector start[kVectors];
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
-      start[v] = p.bias == nullptr ? ProductLanes::set1(0.0F)
+      start[v] = p.bias == nullptr ? ConvLanes::set1(0.0F)
                                    : load_some(p.bias + column + v * kConvLanes, v == kLast ? n : kConvLanes);
     }
 #pragma GCC unroll 16
@@ -96,12 +101,12 @@ void sum_windows(const TapGrid& p, const float* const* a, float* const* y, const
     for (int64_t k = 0; k < inner; ++k, b += panel_step) {
       ConvVector right[kVectors];
 #pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) right[v] = ProductLanes::load(b + v * kConvLanes);
+      for (int v = 0; v < kVectors; ++v) right[v] = ConvLanes::load(b + v * kConvLanes);
 #pragma GCC unroll 16
       for (int m = 0; m < kRows; ++m) {
-        const ConvVector left = ProductLanes::set1(rows[m][k]);
+        const ConvVector left = ConvLanes::set1(rows[m][k]);
 #pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) sums[m][v] = ProductLanes::fma(left, right[v], sums[m][v]);
+        for (int v = 0; v < kVectors; ++v) sums[m][v] = ConvLanes::fma(left, right[v], sums[m][v]);
       }
     }
   }
@@ -110,12 +115,12 @@ void sum_windows(const TapGrid& p, const float* const* a, float* const* y, const
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
       ConvVector sum = sums[m][v];
-      if (p.relu) sum = ProductLanes::max(ProductLanes::set1(0.0F), sum);
+      if (p.relu) sum = ConvLanes::max(ConvLanes::set1(0.0F), sum);
       float* to = y[m] + column + v * kConvLanes;
       if (v < kLast || n >= kConvLanes) {
-        ProductLanes::store(to, sum);
+        ConvLanes::store(to, sum);
       } else {
-        ProductLanes::store_first(to, sum, n);
+        ConvLanes::store_first(to, sum, n);
       }
     }
   }
@@ -453,7 +458,12 @@ void conv_input_gradient(const StepConv& conv, int64_t batch, const StepImages& 
 namespace ulp::kernels {
 
 extern const ConvProductOps ULP_CONV_PRODUCT_OPS;
-const ConvProductOps ULP_CONV_PRODUCT_OPS = {conv_forward,      conv_input_gradient, conv_weight_gradient,
-                                             depthwise_forward, depthwise_input,     depthwise_weight};
+const ConvProductOps ULP_CONV_PRODUCT_OPS =
+#ifdef ULP_CONV_OF_WORDS
+    {conv_forward, conv_input_gradient, nullptr, nullptr, nullptr, nullptr};
+#else
+    {conv_forward,      conv_input_gradient, conv_weight_gradient,
+     depthwise_forward, depthwise_input,     depthwise_weight};
+#endif
 
 }  // namespace ulp::kernels

@@ -19,7 +19,7 @@ void add_weight_tile(const WeightGrid& p, float* to, int64_t to_step, int64_t n)
 #pragma GCC unroll 16
   for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) sums[m][v] = ProductLanes::set1(0.0F);
+    for (int v = 0; v < kVectors; ++v) sums[m][v] = ConvLanes::set1(0.0F);
   }
   for (int64_t i = 0; i < p.images; ++i) {
     for (int64_t r = 0; r < p.rows; ++r) {
@@ -28,28 +28,28 @@ void add_weight_tile(const WeightGrid& p, float* to, int64_t to_step, int64_t n)
       for (int64_t c = p.columns; c > 0; --c, a += p.a_column, g += p.g_column) {
         ConvVector right[kVectors];
 #pragma GCC unroll 16
-        for (int v = 0; v < kLast; ++v) right[v] = ProductLanes::load(g + v * kConvLanes);
+        for (int v = 0; v < kLast; ++v) right[v] = ConvLanes::load(g + v * kConvLanes);
         if constexpr (kPartial) {
-          right[kLast] = ProductLanes::load_first(g + kLast * kConvLanes, n);
+          right[kLast] = ConvLanes::load_first(g + kLast * kConvLanes, n);
         } else {
-          right[kLast] = ProductLanes::load(g + kLast * kConvLanes);
+          right[kLast] = ConvLanes::load(g + kLast * kConvLanes);
         }
 #pragma GCC unroll 16
         for (int m = 0; m < kRows; ++m) {
-          const ConvVector left = ProductLanes::set1(a[m]);
+          const ConvVector left = ConvLanes::set1(a[m]);
 #pragma GCC unroll 16
-          for (int v = 0; v < kVectors; ++v) sums[m][v] = ProductLanes::fma(left, right[v], sums[m][v]);
+          for (int v = 0; v < kVectors; ++v) sums[m][v] = ConvLanes::fma(left, right[v], sums[m][v]);
         }
       }
     }
   }
-  const ConvVector one = ProductLanes::set1(1.0F);
+  const ConvVector one = ConvLanes::set1(1.0F);
 #pragma GCC unroll 16
   for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {  // 1 * stored + sum: a sum with one rounding
       float* at = to + m * to_step + v * kConvLanes;
-      ProductLanes::store(at, ProductLanes::fma(one, ProductLanes::load(at), sums[m][v]));
+      ConvLanes::store(at, ConvLanes::fma(one, ConvLanes::load(at), sums[m][v]));
     }
   }
 }

@@ -99,10 +99,14 @@ struct BuiltStep {
 class Builder {
  public:
   /// `trained`: which parameters have gradients. `draws`: whether dropout is taken.
-  /// `bf16`: products round their sides to it.
-  Builder(const graph::Graph& graph, bool training, bool draws, bool bf16,
+  /// `word_numbers`: products round their sides to bf16, so many in a word; 0: they do not.
+  Builder(const graph::Graph& graph, bool training, bool draws, int64_t word_numbers,
           std::function<bool(const at::Tensor&)> trained)
-      : graph_(graph), training_(training), draws_(draws), bf16_(bf16), trained_(std::move(trained)) {}
+      : graph_(graph),
+        training_(training),
+        draws_(draws),
+        word_numbers_(word_numbers),
+        trained_(std::move(trained)) {}
 
   /// The whole step; throws Error naming the node that cannot be compiled.
   BuiltStep build(const LossFunction& loss);
@@ -148,7 +152,12 @@ class Builder {
   void set_viewed(const graph::Node& node, std::string_view argument);
   /// Weights of a convolution, contiguous or channels-last.
   int conv_weight(const graph::Node& node, std::string_view argument);
-  int add_conv(const kernels::StepConv& conv, int weight);
+  /// `inputs`: channels that the weights of one output have.
+  int add_conv(const kernels::StepConv& conv, int weight, int64_t inputs,
+               const kernels::ConvWords& words = {});
+  /// So many channels in words, and images in them.
+  kernels::ConvWords conv_words(int64_t channels) const { return {word_numbers_, channels}; }
+  int words_of(int images);
   /// Whether a matrix is a tensor of the graph, whose gradient is dense, and not what a mask keeps of one.
   bool is_attribute(int matrix) const { return outside_of_.contains(matrix); }
   int add_pool(const kernels::StepPool& pool);
@@ -195,7 +204,7 @@ class Builder {
   int make_alias(int matrix);
   /// The numbers of a parameter, buffer or gradient in other rows.
   int make_alias(int matrix, RowCount rows, int64_t width);
-  bool bf16() const { return bf16_; }
+  bool bf16() const { return word_numbers_ > 0; }
   /// A new matrix: the transpose of a weight.
   int transposed(int weight);
   /// out (+)= a b + bias, or a^T b if `left_transposed`, or a b^T if `right_transposed`: on packed sides where `packs()`.
@@ -275,7 +284,8 @@ class Builder {
   int shaped(const graph::Node& node, const std::vector<graph::SizeExpr>& sizes, Home home);
 
   const graph::Graph& graph_;
-  bool training_, draws_, bf16_;
+  bool training_, draws_;
+  int64_t word_numbers_;
   int64_t draw_ = 0;
   std::function<bool(const at::Tensor&)> trained_;
   BuiltStep built_;
@@ -284,7 +294,7 @@ class Builder {
   std::map<const graph::Value*, std::function<void()>> deferred_;
   std::map<const graph::Value*, int> merged_[2];  ///< by whether transposed
   std::map<int, size_t> outside_of_;              ///< matrix -> built_.outside
-  std::map<int, int> padded_of_, row_major_of_, pixels_of_;
+  std::map<int, int> padded_of_, row_major_of_, pixels_of_, words_of_;
   std::map<int, ImageSize> images_;
   std::map<int, std::shared_ptr<kernels::NormFinish>> norm_ends_;
   std::vector<Instruction> updates_;

@@ -410,7 +410,9 @@ CompiledStep compile(const std::shared_ptr<graph::GraphModule>& module, const Lo
   const std::shared_ptr<graph::Graph> graph = module->graph().clone();
   graph::canonicalize(*graph);  // t and addmm become linear, and so on
   const bool bf16 = options.products == ProductType::bf16;
-  compiled::Builder builder(*graph, module->is_training(), options.dropout_seed.has_value(), bf16, trained);
+  const kernels::PackedProductOps& packed = kernels::packed_product_ops(kernels::selected_isa(), bf16);
+  compiled::Builder builder(*graph, module->is_training(), options.dropout_seed.has_value(),
+                            bf16 ? packed.word_numbers : 0, trained);
   auto parts = std::unique_ptr<CompiledStep::Parts>(
       new CompiledStep::Parts{module, optimizer, options, builder.build(loss), loss, {}});
   compiled::StepRun& run = parts->run;
@@ -419,11 +421,12 @@ CompiledStep compile(const std::shared_ptr<graph::GraphModule>& module, const Lo
   run.plan = &parts->built.plan;
   run.multiply_add_nanoseconds = multiply_add_nanoseconds(kernels::selected_isa());
   run.products = &kernels::layer_product_ops(kernels::selected_isa());
-  run.packed = &kernels::packed_product_ops(kernels::selected_isa(), bf16);
+  run.packed = &packed;
   run.rows = &kernels::step_row_ops(kernels::selected_isa());
   run.attention = &kernels::attention_row_ops(kernels::selected_isa());
   run.cells = &kernels::recurrent_cell_ops(kernels::selected_isa());
   run.convs = &kernels::conv_product_ops(kernels::selected_isa());
+  run.word_convs = &kernels::conv_word_ops(kernels::selected_isa());
   run.images = &kernels::step_image_ops(kernels::selected_isa());
   run.integers.resize(parts->built.inputs.size());
   for (const compiled::PlanMatrix& matrix : parts->built.plan.matrices)

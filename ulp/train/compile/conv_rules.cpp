@@ -18,7 +18,8 @@ using kernels::StepConv;
 /// way round.
 struct ConvOperands {
   int x = -1, y = -1, weight = -1, bias = -1, shape = -1;
-  int packed = -1;  ///< weights of the forward product
+  int packed = -1;     ///< weights of the forward product
+  bool words = false;  ///< products forward and of the input's gradient are of words of bf16
   bool transposed = false;
 };
 
@@ -56,6 +57,35 @@ void add_weight_gradient(Builder& builder, const ConvOperands& of, int products)
                      [&](int out, bool) { builder.emit({.op = Op::reshape, .out = out, .a = dense}); });
 }
 
+/// The sum over channels in words of bf16.
+int64_t word_count(const kernels::ConvWords& words) {
+  return (words.channels + words.numbers - 1) / words.numbers;
+}
+
+/// The forward product in words.
+void add_word_product(Builder& builder, const ConvOperands& of, StepConv conv) {
+  const kernels::ConvWords words = builder.conv_words(conv.in_channels);
+  conv.in_channels = word_count(words);
+  ConvOperands narrow = of;
+  narrow.shape = builder.add_conv(conv, of.weight, words.channels, words);
+  const int x = builder.words_of(of.x), packed = pack_weights(builder, narrow, false);
+  builder.emit(
+      {.op = Op::convolution, .out = of.y, .a = x, .b = packed, .c = of.bias, .shape = narrow.shape});
+}
+
+/// The gradient of the input in words.
+void add_word_gradient(Builder& builder, const ConvOperands& of, StepConv conv, int gradient) {
+  const kernels::ConvWords words = builder.conv_words(conv.out_channels);
+  conv.out_channels = word_count(words);
+  ConvOperands narrow = of;
+  narrow.shape = builder.add_conv(conv, of.weight, conv.in_channels, words);
+  const int packed = pack_weights(builder, narrow, true), g = builder.words_of(gradient);
+  builder.contribute(of.x, true, [&](int out, bool adds) {
+    builder.emit(
+        {.op = Op::convolution_input, .out = out, .a = g, .b = packed, .adds = adds, .shape = narrow.shape});
+  });
+}
+
 /// The gradients of a convolution: `gradient` is that of its result.
 void add_conv_gradients(Builder& builder, const ConvOperands& of, int gradient) {
   const StepConv conv = builder.planned_conv(of.shape).conv;
@@ -73,6 +103,7 @@ void add_conv_gradients(Builder& builder, const ConvOperands& of, int gradient) 
     builder.emit({.op = Op::column_sums, .out = out, .a = gradient, .adds = adds});
   });
   if (!builder.needs_gradient(input)) return;
+  if (of.words) return add_word_gradient(builder, of, conv, gradient);
   const int packed = conv.depthwise() ? of.packed : pack_weights(builder, of, !of.transposed);
   builder.contribute(input, true, [&](int out, bool adds) {
     builder.emit({.op = of.transposed ? Op::convolution : Op::convolution_input,
@@ -170,14 +201,19 @@ void add_convolution(Builder& builder, const graph::Node& node) {
                                          builder.needs_gradient(of.bias));
   builder.set(*node.output(), output);
   if (!kTransposed && builder.bf16() && is_pointwise(conv)) return add_pointwise(builder, conv, of);
-  of.shape = builder.add_conv(conv, of.weight);
-  of.packed = pack_weights(builder, of, kTransposed);
-  builder.emit({.op = kTransposed ? Op::convolution_input : Op::convolution,
-                .out = output,
-                .a = input,
-                .b = of.packed,
-                .c = of.bias,
-                .shape = of.shape});
+  of.shape = builder.add_conv(conv, of.weight, conv.group_inputs());
+  of.words = !kTransposed && builder.bf16() && conv.groups == 1;
+  if (of.words) {
+    add_word_product(builder, of, conv);
+  } else {
+    of.packed = pack_weights(builder, of, kTransposed);
+    builder.emit({.op = kTransposed ? Op::convolution_input : Op::convolution,
+                  .out = output,
+                  .a = input,
+                  .b = of.packed,
+                  .c = of.bias,
+                  .shape = of.shape});
+  }
   builder.on_backward(output, [&builder, of](int gradient) { add_conv_gradients(builder, of, gradient); });
 }
 

@@ -14,16 +14,25 @@ int Builder::conv_weight(const graph::Node& node, std::string_view argument) {
   return found;
 }
 
-int Builder::add_conv(const kernels::StepConv& conv, int weight) {
-  const kernels::ConvWeightSteps steps = kernels::contiguous_weight_steps(conv);
-  PlannedConv planned{conv, steps.output, steps.input, steps.tap};
+int Builder::add_conv(const kernels::StepConv& conv, int weight, int64_t inputs,
+                      const kernels::ConvWords& words) {
+  PlannedConv planned{conv, inputs * conv.taps(), conv.taps(), 1, words};
   const auto held = outside_of_.find(weight);
   if (held != outside_of_.end() && built_.outside[held->second].channels_last) {
     planned.input_step = 1;
-    planned.tap_step = conv.group_inputs();
+    planned.tap_step = inputs;
   }
   built_.plan.convs.push_back(planned);
   return static_cast<int>(built_.plan.convs.size()) - 1;
+}
+
+int Builder::words_of(int images) {
+  const auto cached = words_of_.find(images);
+  if (cached != words_of_.end()) return cached->second;
+  const PlanMatrix of = at(images);
+  const int made = make(of.rows, (of.width + word_numbers_ - 1) / word_numbers_);
+  emit({.op = Op::to_words, .out = made, .a = images});
+  return words_of_[images] = made;
 }
 
 int Builder::add_pool(const kernels::StepPool& pool) {

@@ -67,13 +67,14 @@ void pack(const ImageOperands& of) {
   if (planned.conv.depthwise())
     return for_each_depthwise(planned, of.out().stride,
                               [&](int64_t place, int64_t at) { out[place] = weights[at]; });
-  if (of.one.op == Op::pack_weights) return kernels::pack_conv_forward(planned.conv, weights, steps, out);
-  kernels::pack_conv_input(planned.conv, weights, steps, out);
+  if (of.one.op == Op::pack_weights)
+    return kernels::pack_conv_forward(planned.conv, weights, steps, out, planned.words);
+  kernels::pack_conv_input(planned.conv, weights, steps, out, planned.words);
 }
 
 void convolve(const ImageOperands& of, int64_t begin, int64_t end) {
   const StepConv& conv = of.conv();
-  const kernels::ConvProductOps& ops = *of.step.convs;
+  const kernels::ConvProductOps& ops = of.planned().words.numbers > 0 ? *of.step.word_convs : *of.step.convs;
   const MatrixView &a = of.a(), &b = of.b(), &out = of.out();
   const kernels::StepConvResult result{out.data, out.stride, of.data(of.one.c), of.one.adds, of.relu()};
   if (of.one.op == Op::convolution) {
@@ -176,6 +177,8 @@ int64_t image_units(const StepRun& step, const Instruction& one) {
       return rows(one.out) / (one.from * one.to);
     case Op::from_pixels:
       return rows(one.a) / (one.from * one.to);
+    case Op::to_words:
+      return rows(one.a);
     case Op::convolution: {
       const int64_t batch = rows(one.a) / (conv().in_height * conv().in_width);
       return conv().depthwise() ? batch : kernels::conv_forward_units(conv(), batch);
@@ -224,6 +227,9 @@ void run_image_units(const StepRun& step, const Instruction& one, int64_t begin,
     case Op::from_pixels:
       return step.images->from_pixels(images(a), one.from, one.to, a.width, of.out().data, of.out().width,
                                       of.out().stride, begin, end);
+    case Op::to_words:
+      return step.packed->pack_left({a.data + begin * a.stride, a.stride, 1}, end - begin, a.width,
+                                    of.out().data + begin * of.out().stride, of.out().stride, 1);
     case Op::pack_weights:
     case Op::pack_reversed:
     case Op::unpack_weights:

@@ -162,7 +162,7 @@ void Builder::emit_dropout(int x, int y, double p) {
 
 bool Builder::packs_products(int64_t weights) const {
   constexpr int64_t kManyWeights = 65536;  // small ones are read as they lie: a step has few samples for them
-  return bf16_ || weights >= kManyWeights;
+  return bf16() || weights >= kManyWeights;
 }
 
 void Builder::emit_product(const Product& of, bool packs) {

@@ -96,6 +96,7 @@ enum class Op : uint8_t {
   recurrent,           ///< all steps of the recurrent layer `detail`
   recurrent_gradient,  ///< their gradients
   // Of images that lie channels-last, by image_run.cpp; `shape` names a convolution or a pool of the plan.
+  to_words,            ///< out = the images a, rounded to bf16, in words of packed_product_ops()
   to_pixels,           ///< out = the row-major images a, of `from` by `to` pixels
   from_pixels,         ///< and back
   pack_weights,        ///< out = the weights a as `convolution` reads them
@@ -214,6 +215,7 @@ struct Recurrent {
 struct PlannedConv {
   kernels::StepConv conv;
   int64_t output_step = 0, input_step = 0, tap_step = 1;
+  kernels::ConvWords words = {};  ///< of the channels that are summed
 };
 
 /// The whole step: instructions up to `forward_end` give the result of the graph, those up to
@@ -262,6 +264,7 @@ struct StepRun {
   const kernels::AttentionRowOps* attention = nullptr;
   const kernels::RecurrentCellOps* cells = nullptr;
   const kernels::ConvProductOps* convs = nullptr;
+  const kernels::ConvProductOps* word_convs = nullptr;
   const kernels::StepImageOps* images = nullptr;
   const StepPlan* plan = nullptr;
   std::vector<float> scratch;  ///< of the threads, one after the other
