@@ -12,6 +12,7 @@
 #include "ulp/quant/binary/layers.h"
 #include "ulp/quant/calibrate.h"
 #include "ulp/quant/methods/learned_rounding.h"
+#include "ulp/quant/methods/rotate_residual.h"
 #include "ulp/quant/methods/scale_channels.h"
 #include "ulp/quant/methods/static_methods.h"
 #include "ulp/quant/observers/calibration_observer.h"

@@ -53,7 +53,7 @@ TEST_F(QuantizeMethods, FewBitsLoseLess) {
 
 TEST_F(QuantizeMethods, WrongUseIsSaidAndNothingIsWritten) {
   expect_error(quantize("--method gptq --out x.ulp"), 2,
-               "expected method cle, smoothquant, adaround or bias_correction, got 'gptq'");
+               "expected method rotate, cle, smoothquant, adaround or bias_correction, got 'gptq'");
   expect_error(quantize("--method cle,cle --out x.ulp"), 2, "expected each method once, got 'cle' twice");
   expect_error(quantize("--method smoothquant --smoothquant-alpha 1.5 --out x.ulp"), 2,
                "a number in [0, 1] or auto");

@@ -247,7 +247,7 @@ TEST(SmoothQuant, BadInputIsSaidByName) {
   const auto captured = capture(model, {x});
   const Recipe recipe = smooth_recipe("0.5");
   const auto error = [&](const Calibrate& data) {
-    return error_of([&] { smooth_quant(captured, data, recipe); });
+    return ulp::test::error_of([&] { smooth_quant(captured, data, recipe); });
   };
   EXPECT_SAYS(error({}), "expected a function that runs calibration data, got none");
   EXPECT_SAYS(error([](graph::GraphModule&) {}), "expected rows of calibration data for 'query', got none");
@@ -259,10 +259,10 @@ TEST(SmoothQuant, BadInputIsSaidByName) {
   const auto invalid = [](auto change) {
     Recipe other = Recipe::x86_int8();
     change(other);
-    return error_of([&] { other.validate(); });
+    return ulp::test::error_of([&] { other.validate(); });
   };
   EXPECT_SAYS(invalid([](Recipe& one) { one.methods.method = {"smooth"}; }),
-              "expected method cle, smoothquant, adaround or bias_correction, got 'smooth'");
+              "expected method rotate, cle, smoothquant, adaround or bias_correction, got 'smooth'");
   EXPECT_SAYS(invalid([](Recipe& one) {
                 one.methods.method = {"cle", "cle"};
               }),
@@ -274,10 +274,10 @@ TEST(SmoothQuant, BadInputIsSaidByName) {
                 one.methods.smoothquant_alpha.value = NAN;
               }),
               "expected smoothquant_alpha of a number in [0, 1] or auto, got nan");
-  EXPECT_SAYS(error_of([&] { prepare(captured, recipe); }),
+  EXPECT_SAYS(ulp::test::error_of([&] { prepare(captured, recipe); }),
               "expected a recipe without methods, which quantize() runs with its data, got smoothquant");
   QatRecipe training{.tensors = recipe};
-  EXPECT_SAYS(error_of([&] { training.validate(); }),
+  EXPECT_SAYS(ulp::test::error_of([&] { training.validate(); }),
               "expected no methods of static quantization where a network is trained, got smoothquant");
 }
 

@@ -1,5 +1,7 @@
 #include "ulp/quant/methods/scale_channels.h"
 
+#include "ulp/quant/methods/rotate_residual.h"
+
 namespace ulp::quant {
 
 std::shared_ptr<graph::GraphModule> scale_channels(const std::shared_ptr<graph::GraphModule>& captured,
@@ -12,6 +14,10 @@ std::shared_ptr<graph::GraphModule> scale_channels(const std::shared_ptr<graph::
     whole.near_misses.insert(whole.near_misses.end(), part.near_misses.begin(), part.near_misses.end());
   };
   graph::PassReport part;
+  if (recipe.methods.has(StaticMethod::rotate)) {
+    model = rotate_residual(model, &part);
+    add(part);
+  }
   if (recipe.methods.has(StaticMethod::cle)) {
     model = equalize_layers(model, recipe.methods.replace_relu6, &part);
     add(part);

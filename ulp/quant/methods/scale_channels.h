@@ -47,8 +47,8 @@ ULP_API std::shared_ptr<graph::GraphModule> equalize_layers(
     const std::shared_ptr<graph::GraphModule>& captured, bool replace_relu6 = false,
     graph::PassReport* report = nullptr);
 
-/// Both, as recipe.methods names them; the captured model where it names none of them. `data` is called for
-/// smoothquant alone.
+/// Both, and before them rotate_residual(), as recipe.methods names them; the captured model where it names
+/// none of them. `data` is called for smoothquant alone.
 ULP_API std::shared_ptr<graph::GraphModule> scale_channels(
     const std::shared_ptr<graph::GraphModule>& captured, const Recipe& recipe, const Calibrate& data,
     graph::PassReport* report = nullptr);

@@ -31,7 +31,7 @@ bool StaticMethods::has(StaticMethod one) const {
 StaticMethods StaticMethods::behind_scaling() const {
   const StaticMethods plain;
   StaticMethods rest = *this;
-  for (const StaticMethod done : {StaticMethod::cle, StaticMethod::smoothquant})
+  for (const StaticMethod done : {StaticMethod::rotate, StaticMethod::cle, StaticMethod::smoothquant})
     std::erase(rest.method, enum_name(done));
   rest.smoothquant_alpha = plain.smoothquant_alpha;
   rest.replace_relu6 = plain.replace_relu6;
@@ -40,7 +40,8 @@ StaticMethods StaticMethods::behind_scaling() const {
 
 void StaticMethods::visit_fields(FieldVisitor& visit) {
   visit({"method",
-         "Methods, with commas between them: cle (ranges of neighbouring layers are made equal), smoothquant "
+         "Methods, with commas between them: rotate (the residual stream of a transformer is rotated, which "
+         "spreads outliers), cle (ranges of neighbouring layers are made equal), smoothquant "
          "(norms take the size of large channels), adaround (rounding is learned), bias_correction (biases "
          "take the mean error)"},
         method);

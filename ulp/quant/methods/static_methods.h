@@ -14,6 +14,7 @@ namespace ulp::quant {
 
 /// A method acts on a network before or after its weights are quantized. They run in this order.
 enum class StaticMethod : uint8_t {
+  rotate,          ///< the residual stream is rotated (Ashkboos et al. 2024), see rotate_residual.h
   cle,             ///< cross-layer equalization (Nagel et al. 2019)
   smoothquant,     ///< channels of activations are scaled down, those of weights up (Xiao et al. 2022)
   adaround,        ///< rounding up or down is learned (Nagel et al. 2020)
@@ -24,8 +25,9 @@ enum class StaticMethod : uint8_t {
 
 template <>
 struct ulp::EnumNames<ulp::quant::StaticMethod> {
-  static constexpr std::array<Word<quant::StaticMethod>, 4> list = {
-      {{quant::StaticMethod::cle, "cle", "ranges of neighbouring layers' channels are made equal"},
+  static constexpr std::array<Word<quant::StaticMethod>, 5> list = {
+      {{quant::StaticMethod::rotate, "rotate", "the residual stream is rotated"},
+       {quant::StaticMethod::cle, "cle", "ranges of neighbouring layers' channels are made equal"},
        {quant::StaticMethod::smoothquant, "smoothquant", "norms take the size of large channels"},
        {quant::StaticMethod::adaround, "adaround", "rounding up or down is learned"},
        {quant::StaticMethod::bias_correction, "bias_correction", "biases take the mean error"}}};

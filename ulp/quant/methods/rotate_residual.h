@@ -1,0 +1,36 @@
+// Rotation of the residual stream of a transformer: the network stays what it is, and outliers are spread
+// over all channels.
+//
+//   auto rotated = ulp::quant::rotate_residual(captured);
+//
+// QuaRot (Ashkboos et al. 2024, arXiv 2404.00456, section 4, stage 1a) and SliceGPT (2024, arXiv 2401.15024):
+// an RMS norm does not see an orthogonal matrix Q, rms(x Q) = rms(x). So whatever writes into the stream
+// writes times Q, the weight of each norm goes into the layers that read it, and these read times Q^T.
+// Nothing is computed at run time.
+//
+// Q is a Walsh-Hadamard matrix over sqrt(n) whose columns have fixed signs; of a width n = 2^k m with m odd
+// it is the Kronecker product of that of 2^k and the cosine transform of m.
+#pragma once
+
+#include <memory>
+
+#include "ulp/base/export.h"
+#include "ulp/graph/graph_module.h"
+#include "ulp/graph/passes/pass.h"
+
+namespace ulp::quant {
+
+/// A float model in the form of inference whose residual stream is rotated; results differ by rounding.
+/// Weights keep their names. A table that the output layer shares becomes two, as the last norm's weight goes
+/// into the output layer alone: the model grows by it. Parameters are rounded to float32 once, from float64.
+/// The captured model stays as it is. Throws ulp::Error, naming the op, for null, a model without an
+/// embedding, layer norms (which subtract a mean), a norm between a layer and the stream (Gemma 2's),
+/// anything else that reads or writes the stream, weights that are computed or not float32, and weights that
+/// are not finite. `report` (may be null) receives what was rotated.
+ULP_API std::shared_ptr<graph::GraphModule> rotate_residual(
+    const std::shared_ptr<graph::GraphModule>& captured, graph::PassReport* report = nullptr);
+
+/// The orthogonal matrix of that width, f64 [width, width]. Throws ulp::Error for a width below 1.
+ULP_API at::Tensor rotation_matrix(int64_t width);
+
+}  // namespace ulp::quant
