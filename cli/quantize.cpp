@@ -103,6 +103,7 @@ Plan make_plan(const QuantizeFlags& flags) {
   Plan plan{mode, in_recipe(flags.recipe, own)};
   nlohmann::json given = flags.fields.given(mode.name);
   if (flags.explain.bits_given()) add_bits(flags.explain.bits, plan, given);
+  flags.search.put(mode, given);
   put_over(given, plan.recipe);
   as_usage([&] { in_recipe(flags.recipe, [&] { plan.recipe.validate(); }); });
   return plan;
@@ -127,6 +128,12 @@ nlohmann::json to_json(const QuantizeFlags& flags, const app::QuantizeRun& run) 
   if (!outcome.comparison.empty())
     json["comparison"] = cli::to_json(app::comparison_table(outcome.comparison));
   if (outcome.sensitivity) json["sensitivity"] = cli::to_json(app::sensitivity_table(*outcome.sensitivity));
+  if (outcome.search) {
+    json["search"] = {{"measured", cli::to_json(app::measured_table(*outcome.search))},
+                      {"bits", cli::to_json(app::bits_table(*outcome.search))},
+                      {"resolution_bytes", outcome.search->resolution},
+                      {"interrupted", outcome.search->interrupted}};
+  }
   return json;
 }
 
@@ -143,6 +150,10 @@ void show(const QuantizeFlags& flags, const app::QuantizeRun& run) {
   const app::QuantizeOutcome& outcome = run.outcome;
   if (outcome.sensitivity) print_table(app::sensitivity_table(*outcome.sensitivity));
   if (!outcome.comparison.empty()) print_table(app::comparison_table(outcome.comparison));
+  if (outcome.search) {
+    print_table(app::bits_table(*outcome.search));
+    print_table(app::measured_table(*outcome.search));
+  }
   if (!run.plan) return;
   print_table(app::result_table(outcome));
   if (!is_onnx(flags) && !is_tflite(flags)) return report_written(flags, *run.plan, flags.out);
@@ -226,7 +237,8 @@ std::optional<app::SplitData> trial_if_any(const QuantizeFlags& flags, bool need
 /// What calibrates, trains or is looked at for the sensitivity; labels are looked at by the latter two.
 std::optional<app::SplitData> samples_for(const QuantizeFlags& flags, const Plan& plan,
                                           const app::LoadedModel& model) {
-  const bool scored = flags.sensitivity || flags.keep_worst > 0 || flags.max_drop;
+  const bool scored = flags.sensitivity || flags.keep_worst > 0 || flags.max_drop ||
+                      (app::searches(plan.recipe.recipe) && flags.test > 0);
   if (!app::needs_data(plan.mode, plan.recipe.recipe) && !scored) return std::nullopt;
   const std::string& name = flags.calibration.empty() ? flags.data : flags.calibration;
   app::expect_sample_input(*model.graph, flags.model);
@@ -307,6 +319,8 @@ void run(const QuantizeFlags& flags) {
     for (const std::string& line : run.outcome.reasons) std::cerr << "note: " << printable(line) << '\n';
   }
   show(flags, run);
+  if (run.outcome.search && run.outcome.search->interrupted)
+    throw Interrupted();  // with the best so far written
 }
 
 void add_quantize(CLI::App& app) {
@@ -326,6 +340,8 @@ void add_quantize(CLI::App& app) {
                   "  ulp quantize lstm.safetensors --mode dynamic --data book.txt --out lstm.ulp\n"
                   "  ulp quantize gpt2.safetensors --mode weight-only --method gptq --group 128 --act-order "
                   "--data book.txt --out gpt2.ulp\n"
+                  "  ulp quantize gpt2.safetensors --mode weight-only --max-bytes 400KiB --data book.txt "
+                  "--out gpt2.ulp\n"
                   "  ulp quantize --explain \"1.5,-2;0.3,4\" --bits 4 --signed --symmetric --restricted\n",
                   *flags);
   say_threads_follow(*command);

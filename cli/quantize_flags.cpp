@@ -40,7 +40,63 @@ void add_recipe_options(CLI::App& command, RecipeFlags& flags) {
   }
 }
 
+/// Names of the candidates that a search takes by itself.
+std::string candidates_help() {
+  std::string names;
+  for (const std::string& name : quant::MixedPrecisionSearch::default_candidates())
+    names += (names.empty() ? "" : ",") + name;
+  return names;
+}
+
 }  // namespace
+
+void BitSearchFlags::add_to(CLI::App& command) {
+  const char* group = "Search of --mode weight-only";
+  command
+      .add_option("--max-bytes", max_bytes,
+                  "Search for bits, groups and method of each weight: the least loss within this size of all "
+                  "weights, as 400KiB")
+      ->group(group);
+  command
+      .add_option("--max-loss", max_loss,
+                  "The same: the smallest weights within this much more loss than the float model's, on "
+                  "--samples (nats; with "
+                  "--test 0 the relative error of the results)")
+      ->check(CLI::Range(0.0, 1e9))
+      ->group(group);
+  command
+      .add_option("--candidates", candidates,
+                  "What each weight may be stored as: bits, group (-1: the row), affine and method, as "
+                  "8,4/32,3/64/affine/gptq")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->default_str(candidates_help())
+      ->group(group);
+  command.add_option("--finalists", finalists, "So many mixes are made and measured")
+      ->check(positive())
+      ->default_str(std::to_string(quant::MixedPrecisionSearch().finalists))
+      ->group(group);
+}
+
+void BitSearchFlags::put(const app::QuantizeMode& mode, nlohmann::json& fields) const {
+  nlohmann::json search = nlohmann::json::object();
+  if (!max_bytes.empty()) {
+    if (!ByteSize::from_text(max_bytes))
+      throw CLI::ValidationError("--max-bytes",
+                                 std::string("expected ") + ByteSize::kExpected + ", got " + max_bytes);
+    search["max_bytes"] = max_bytes;
+  }
+  if (max_loss) search["max_loss"] = *max_loss;
+  if (!candidates.empty()) search["candidates"] = candidates;
+  if (finalists) search["finalists"] = *finalists;
+  if (search.empty()) return;
+  if (!std::holds_alternative<quant::WeightOnlyRecipe>(mode.default_recipe().recipe))
+    throw CLI::ValidationError(
+        std::string(
+            "--max-bytes, --max-loss, --candidates and --finalists are for --mode weight-only, got --mode ") +
+        mode.name);
+  fields["search"] = search;
+}
 
 void QuantizeFlags::check() const {
   if (model.empty() && explain.bits_given()) throw CLI::ValidationError("--bits needs --explain, or a model");
@@ -134,6 +190,7 @@ void add_quantize_flags(CLI::App& command, QuantizeFlags& flags) {
   add_recipe_options(command, flags.fields);
   add_adapter_flag(command, flags.adapter);
   flags.shape.add_to(command);
+  flags.search.add_to(command);
   flags.explain.add_to(command);
 }
 

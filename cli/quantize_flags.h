@@ -3,8 +3,10 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/checkpoint_flags.h"
 #include "cli/command.h"
@@ -14,6 +16,19 @@
 #include "ulp/app/quantize/quantize_mode.h"
 
 namespace ulp::cli {
+
+/// The search for bits of weights. What is not given is as the recipe has it.
+struct BitSearchFlags {
+  std::string max_bytes;
+  std::optional<double> max_loss = {};
+  std::vector<std::string> candidates;
+  std::optional<int64_t> finalists = {};
+
+  void add_to(CLI::App& command);
+  /// Puts what was given into the fields of a recipe of the mode. Throws CLI::ValidationError for another
+  /// mode.
+  void put(const app::QuantizeMode& mode, nlohmann::json& fields) const;
+};
 
 struct QuantizeFlags : CommonFlags {
   std::string model, out, recipe, report, save_recipe, continued, adapter;
@@ -28,6 +43,7 @@ struct QuantizeFlags : CommonFlags {
   RecipeFlags fields;  ///< of each mode's recipe
   ScriptShape shape;
   ExplainFlags explain;
+  BitSearchFlags search;
 
   /// Finds what is wrong before hours of work; throws CLI errors for combinations of flags that make no
   /// sense.

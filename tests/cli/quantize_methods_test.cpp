@@ -64,9 +64,9 @@ TEST_F(QuantizeMethods, WrongUseIsSaidAndNothingIsWritten) {
                "expected no methods of static quantization where a network is trained, got cle");
   expect_error(quantize("--mode dynamic --method smoothquant --out x.ulp"), 2, "--method");
   expect_error(quantize("--mode weight-only --method cle --out x.ulp"), 2,
-               "expected one of rtn, gptq, awq, got cle");
+               "expected one of rtn, gptq, awq, hqq, got cle");
   expect_error(quantize("--mode weight-only --method awq,gptq --out x.ulp"), 2,
-               "expected one of rtn, gptq, awq, got awq,gptq");
+               "expected one of rtn, gptq, awq, hqq, got awq,gptq");
   expect_error(quantize("--bits 9 --out x.ulp"), 2, "bits");
   write_file(*shop_ / "r.json", R"({"type": "ulp.quant.Recipe", "version": 5, "method": "cle"})");
   expect_error(quantize("--recipe r.json --out x.ulp"), 3, "method");

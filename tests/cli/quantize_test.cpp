@@ -200,7 +200,7 @@ TEST_F(Quantize, TheTypeOfARecipeChoosesTheMode) {
       R"({"type": "ulp.quant.DynamicRecipe", "version": 1, "per_tensor": true, "skip_modules": ["fc2"]})");
   write_file(
       *shop_ / "small.json",
-      R"({"type": "ulp.quant.WeightOnlyRecipe", "version": 2, "bits": 4, "group": 16, "affine": true})");
+      R"({"type": "ulp.quant.WeightOnlyRecipe", "version": 3, "bits": 4, "group": 16, "affine": true})");
   write_file(*shop_ / "qat.json", R"({"type": "ulp.quant.QatRecipe", "version": 2, "learned": "scale",
       "training": {"batch": 16, "max_steps": 4, "seed": 3}})");
   for (const auto& [file, mode] :

@@ -116,6 +116,127 @@ TEST_F(QuantizeWeights, WrongUseIsSaid) {
   EXPECT_FALSE(std::filesystem::exists(*shop_ / "x.ulp"));
 }
 
+TEST_F(QuantizeWeights, SearchesForBitsWithinASize) {
+  const std::string candidates = "--candidates 8,4/16/gptq,4/32/affine/hqq,4/-1 --samples 32 ";
+  const json found =
+      result(candidates + "--max-bytes 330KiB --save-recipe mixed.json --report mixed --out mixed.ulp");
+  EXPECT_LE(found["weight_bytes"], 330 * 1024);
+  int singles = 0, results = 0;
+  double best = 0;
+  const auto rows = found["search"]["measured"];
+  for (const json& row : rows) results += row["result"] == "this one";
+  for (const json& row : rows) {
+    if (row["result"] == "this one") best = row["loss"];
+  }
+  for (const json& row : rows) {
+    singles += row["estimate"].is_null();
+    if (row["size [KiB]"].get<double>() <= 330) EXPECT_LE(best, row["loss"].get<double>()) << row.dump();
+  }
+  EXPECT_EQ(singles, 4);
+  EXPECT_EQ(results, 1);
+  EXPECT_EQ(found["search"]["bits"].size(), 9);
+  EXPECT_EQ(found["search"]["interrupted"], false);
+  EXPECT_NE(read_file(*shop_ / "mixed/report.html").find("Loss against size"), std::string::npos);
+  const json recipe = json::parse(read_file(*shop_ / "mixed.json"));
+  EXPECT_EQ(recipe["overrides"].size(), 9);
+  EXPECT_FALSE(recipe.contains("search"));
+  // The recipe makes the same file without a search.
+  ASSERT_EQ(quantize("--recipe mixed.json --samples 32 --out again.ulp").code, 0);
+  EXPECT_EQ(read_file(*shop_ / "again.ulp"), read_file(*shop_ / "mixed.ulp"));
+  // A recipe may ask for the search, too.
+  write_file(*shop_ / "search.json",
+             R"({"type": "ulp.quant.WeightOnlyRecipe", "version": 3, "search": {"max_bytes": "330KiB",
+                 "candidates": ["8", "4/16/gptq", "4/32/affine/hqq", "4/-1"]}})");
+  ASSERT_EQ(quantize("--recipe search.json --samples 32 --out again.ulp").code, 0);
+  EXPECT_EQ(read_file(*shop_ / "again.ulp"), read_file(*shop_ / "mixed.ulp"));
+}
+
+TEST_F(QuantizeWeights, SearchesForTheSmallestWithinALoss) {
+  const json found = result("--candidates 8,4/16,2/32/affine --samples 32 --max-loss 0.01 --out small.ulp");
+  for (const json& row : found["search"]["measured"]) {
+    if (row["result"] != "this one") continue;
+    EXPECT_LE(row["against float"], 0.01);
+    EXPECT_NEAR(row["size [KiB]"].get<double>() * 1024, found["weight_bytes"].get<double>(), 1);
+  }
+  // Without labels by the error of the results.
+  result("--candidates 8,4/16 --samples 32 --max-loss 0.01 --test 0 --out small.ulp");
+}
+
+TEST_F(QuantizeWeights, SearchesThatCannotBeAreSaid) {
+  expect_error(quantize("--max-bytes 10KiB --samples 8 --out y.ulp"), 1, "expected max_bytes of at least");
+  const Outcome unreached = quantize("--max-loss 0 --candidates 2/-1 --samples 8 --out y.ulp");
+  EXPECT_EQ(unreached.code, 1);
+  EXPECT_NE(unreached.err.find("got max_loss 0; the least loss measured is 0."), std::string::npos)
+      << unreached.err;
+  expect_error(quantize("--max-bytes lots --out y.ulp"), 2, "--max-bytes: expected bytes as 12GiB");
+  expect_error(quantize("--max-loss -1 --out y.ulp"), 2, "--max-loss");
+  expect_error(quantize("--candidates 8 --out y.ulp"), 2, "expected max_bytes, max_loss or both, got none");
+  expect_error(quantize("--max-loss 1 --candidates 8,4/x --out y.ulp"), 2, "got '4/x'");
+  expect_error(quantize("--max-loss 1 --calibration none.txt --out y.ulp"), 3, "none.txt");
+  expect_error(shop_->ulp("quantize m.safetensors --mode dynamic --max-loss 1 --out y.ulp"), 2,
+               "are for --mode weight-only, got --mode dynamic");
+  write_file(
+      *shop_ / "unknown.json",
+      R"({"type": "ulp.quant.WeightOnlyRecipe", "version": 3, "overrides": [{"weight": "h.7.*", "bits": 8}]})");
+  expect_error(quantize("--recipe unknown.json --out y.ulp"), 1, "got 'h.7.*'");
+  EXPECT_FALSE(std::filesystem::exists(*shop_ / "y.ulp"));
+}
+
+TEST_F(QuantizeWeights, CtrlCWritesTheBestOfASearch) {
+  write_file(*shop_ / "wide.txt", book(20000));
+  for (int seconds = 2; seconds <= 64 && !std::filesystem::exists(*shop_ / "best.ulp"); seconds *= 2) {
+    const pid_t process = shop_->start(
+        "quantize m.safetensors --mode weight-only --max-bytes 1MiB --samples 5000 --threads 1 --data "
+        "wide.txt "
+        "--out best.ulp --save-recipe best.json");
+    std::this_thread::sleep_for(std::chrono::seconds(seconds));
+    ::kill(process, SIGINT);
+    EXPECT_EQ(Workshop::wait(process), 130);
+  }
+  ASSERT_TRUE(std::filesystem::exists(*shop_ / "best.ulp"));
+  EXPECT_EQ(shop_->ulp("eval best.ulp --data book.txt").code, 0);
+  EXPECT_FALSE(json::parse(read_file(*shop_ / "best.json")).contains("search"));
+}
+
+TEST_F(QuantizeWeights, RotatesDecodersOnly) {
+  ASSERT_EQ(
+      shop_
+          ->ulp("train --model llama --data book.txt --length 24 --batch 8 --max-steps 20 --threads 1 --out "
+                "llama.safetensors")
+          .code,
+      0);
+  const auto llama = [&](const std::string& args) {
+    return shop_->ulp("quantize llama.safetensors --threads 1 --data book.txt --out llama.ulp --json " +
+                      args);
+  };
+  for (const std::string args :
+       {"--mode weight-only --bits 8 --rotate", "--method rotate,smoothquant",
+        "--mode weight-only --max-loss 0.01 --candidates 8,4/16 --rotate --samples 16"}) {
+    const Outcome outcome = llama(args + " --compare --save-recipe used.json");
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const json found = json::parse(outcome.out);
+    EXPECT_NEAR(found["loss"], found["float_loss"].get<double>(), 0.03) << args;
+    const std::string bytes = read_file(*shop_ / "llama.ulp");
+    ASSERT_EQ(
+        llama("--recipe used.json" + std::string(args.find("samples") < args.size() ? " --samples 16" : ""))
+            .code,
+        0);
+    EXPECT_EQ(read_file(*shop_ / "llama.ulp"), bytes) << args;
+  }
+  EXPECT_NE(llama("--method rotate -v").err.find("channels is rotated"), std::string::npos);
+  std::filesystem::remove(*shop_ / "y.ulp");
+  expect_error(quantize("--rotate --test 0 --out y.ulp"), 1, "a layer norm, which subtracts a mean");
+  EXPECT_FALSE(std::filesystem::exists(*shop_ / "y.ulp"));
+}
+
+TEST_F(QuantizeWeights, HqqTakesNoData) {
+  const std::string two = "--group 32 --affine --no-embeddings --bits 2 --out q.ulp ";
+  EXPECT_LT(result(two + "--method hqq")["loss"], result(two)["loss"].get<double>() + 0.3);
+  const Outcome outcome =
+      shop_->ulp("quantize m.safetensors --mode weight-only --method hqq --bits 3 --test 0 --out q.ulp");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+}
+
 TEST_F(QuantizeWeights, CtrlCIsExitCode130AndLeavesNothing) {
   write_file(*shop_ / "long.txt", book(100000));
   const pid_t process = shop_->start(

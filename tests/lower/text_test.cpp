@@ -207,7 +207,11 @@ TEST(Text, CodedWeightsGiveTheGraphsNumbersAndSmallFiles) {
     double share;
   };
   for (const Case& c :
-       {Case{{}, 0.27}, Case{{.bits = 4}, 0.16}, Case{{.bits = 4, .group = 48, .affine = true}, 0.16}}) {
+       {Case{{}, 0.27}, Case{{.bits = 4}, 0.16}, Case{{.bits = 4, .group = 48, .affine = true}, 0.16},
+        Case{{.bits = 4, .group = 48, .affine = true, .method = quant::WeightMethod::hqq}, 0.18},
+        Case{
+            {.bits = 4, .overrides = {{.weight = "*.weight", .bits = 8, .method = quant::WeightMethod::hqq}}},
+            0.27}}) {
     const auto quantized = quant::quantize_weights(module, c.options);
     const runtime::Plan plan = lower(*quantized);
     EXPECT_LE(bytes(plan, "weight"), c.share * plain);
@@ -277,7 +281,8 @@ TEST(Text, CodedTablesOfWidthsThatLeaveAShortLastGroup) {
     const auto captured = ulp::capture(model, {ids});
     for (const quant::WeightOptions& options :
          {quant::WeightOptions{}, quant::WeightOptions{.bits = 4},
-          quant::WeightOptions{.bits = 4, .group = 16, .affine = true}}) {
+          quant::WeightOptions{.bits = 4, .group = 16, .affine = true},
+          quant::WeightOptions{.bits = 3, .group = 16, .affine = true, .method = quant::WeightMethod::hqq}}) {
       const auto quantized = quant::quantize_weights(captured, options);
       const runtime::Plan plan = lower(*quantized);
       const at::Tensor expected = quantized->forward(ids);

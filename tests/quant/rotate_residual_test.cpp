@@ -13,6 +13,7 @@
 #include "ulp/models/decoder.h"
 #include "ulp/models/gpt2.h"
 #include "ulp/quant/quantize_model.h"
+#include "ulp/quant/weights/mixed_precision.h"
 
 namespace ulp::quant {
 namespace {
@@ -146,6 +147,32 @@ TEST(RotateResidual, OutliersCostLess) {
   EXPECT_EQ(Recipe::from_json(recipe.to_json()), recipe);
 }
 
+TEST(RotateResidual, WeightOnlyRecipesTakeIt) {
+  const at::NoGradGuard no_grad;
+  const Tensor tokens = at::randint(0, 60, {4, 11});
+  const auto captured = captured_decoder(small_decoder(), tokens);
+  const CalibrationData data = [&](const RunBatch& run) { run({tokens}); };
+  for (const WeightMethod method : {WeightMethod::rtn, WeightMethod::gptq, WeightMethod::hqq}) {
+    WeightOnlyRecipe recipe{.bits = 8, .group = 16, .method = method, .rotate = true};
+    EXPECT_EQ(WeightOnlyRecipe::from_json(recipe.to_json()), recipe);
+    graph::PassReport report;
+    const auto model = quantize_weights(captured, recipe, data, &report);
+    EXPECT_SAYS(report.changes.at(0), "the residual stream of 48 channels is rotated");
+    recipe.rotate = false;
+    const auto want = quantize_weights(rotate_residual(captured), recipe, data);
+    EXPECT_TRUE(model->forward(tokens).equal(want->forward(tokens)));
+    EXPECT_LT(relative_error(model->forward(tokens), captured->forward(tokens)), 0.05);
+  }
+  WeightOnlyRecipe searching{.bits = 4, .rotate = true};
+  searching.search.emplace();
+  searching.search->max_loss = 0.001;
+  searching.search->candidates = {"8", "4/16"};
+  const MixedPrecision found = search_mixed_precision(captured, searching, data);
+  EXPECT_TRUE(found.recipe.rotate);
+  EXPECT_TRUE(
+      quantize_weights(captured, found.recipe, data)->forward(tokens).equal(found.model->forward(tokens)));
+}
+
 TEST(RotateResidual, WhatCannotBeRotatedIsRefusedByName) {
   const Tensor tokens = at::randint(0, 60, {2, 11});
   models::DecoderConfig config = small_decoder();
@@ -165,6 +192,8 @@ TEST(RotateResidual, WhatCannotBeRotatedIsRefusedByName) {
     captured->graph().find_attribute("model.layers.0.mlp.down_proj.weight")->tensor[0][0] = NAN;
   }
   EXPECT_ERROR(rotate_residual(captured), "'model.layers.0.mlp.down_proj.weight' has NaN or infinite values");
+  EXPECT_ERROR(quantize_weights(captured_bert(32, 48), {.bits = 4, .rotate = true}),
+               "[quant.rotate_residual]");
 }
 
 struct StreamNetImpl : torch::nn::Module {

@@ -6,6 +6,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/interrupt.h"
+#include "ulp/quant/methods/rotate_residual.h"
 #include "ulp/quant/quantize_model.h"
 #include "ulp/quant/weights/calibrated_weights.h"
 
@@ -61,25 +62,16 @@ quant::AnyRecipe qat_recipe(const quant::Recipe& tensors) {
 QuantizedModel run_weight_only(const QuantizeJob& job) {
   QuantizedModel result;
   const auto& recipe = std::get<quant::WeightOnlyRecipe>(job.recipe.recipe);
-  if (recipe.method == quant::WeightMethod::rtn) {
+  if (recipe.rotate) result.scaled = quant::rotate_residual(job.captured);
+  if (!recipe.needs_data()) {
     result.graph = quant::quantize_weights(job.captured, recipe, &result.report);
     return result;
   }
-  if (!job.data && job.inputs.empty())
-    fail("app.quantize", "expected calibration samples for the method ", enum_name(recipe.method));
+  const quant::CalibrationData data = calibration_data(job.data, job.inputs, job.samples);
+  if (!data)
+    fail("app.quantize", "expected calibration samples for the method ",
+         recipe.takes(quant::WeightMethod::gptq) ? "gptq" : "awq", ", got none");
   const PollsInterrupts polls;
-  const auto data = [&](const quant::RunBatch& run) {
-    for (const std::vector<at::Tensor>& batch : job.inputs) {
-      check_interrupted();
-      run(batch);
-    }
-    if (!job.data) return;
-    const auto batches = job.data->first(job.samples).stream({.batch = job.data->batch(kWeightBatch)});
-    while (const auto batch = batches->next()) {
-      check_interrupted();
-      run({batch->inputs});
-    }
-  };
   const auto on_layer = [&](int64_t done, int64_t total, const std::string& layer) {
     check_interrupted();
     if (job.progress && done > 0) job.progress(done, total, layer);
@@ -129,7 +121,7 @@ const std::array kModes = {
     QuantizeMode{.name = "weight-only",
                  .summary =
                      "linear layers and embeddings keep weights of 4 bits, or 8, 3 or 2; needs no data but "
-                     "for --method gptq and awq",
+                     "for --method gptq and awq, and to search with --max-bytes and --max-loss",
                  .needs_data = false,
                  .trains = false,
                  .verb = "quantizing",
@@ -142,9 +134,31 @@ const std::array kModes = {
 
 }  // namespace
 
+quant::CalibrationData calibration_data(const std::optional<SplitData>& data,
+                                        const std::vector<std::vector<at::Tensor>>& inputs, int64_t samples) {
+  if (!data && inputs.empty()) return {};
+  return [&data, &inputs, samples](const quant::RunBatch& run) {
+    for (const std::vector<at::Tensor>& batch : inputs) {
+      check_interrupted();
+      run(batch);
+    }
+    if (!data) return;
+    const auto batches = data->first(samples).stream({.batch = data->batch(kWeightBatch)});
+    while (const auto batch = batches->next()) {
+      check_interrupted();
+      run({batch->inputs});
+    }
+  };
+}
+
 bool needs_data(const QuantizeMode& mode, const quant::AnyRecipe& recipe) {
   const auto* weights = std::get_if<quant::WeightOnlyRecipe>(&recipe);
-  return mode.needs_data || (weights != nullptr && weights->method != quant::WeightMethod::rtn);
+  return mode.needs_data || (weights != nullptr && weights->needs_data());
+}
+
+bool searches(const quant::AnyRecipe& recipe) {
+  const auto* weights = std::get_if<quant::WeightOnlyRecipe>(&recipe);
+  return weights != nullptr && weights->search.has_value();
 }
 
 std::span<const QuantizeMode> quantize_modes() {

@@ -44,8 +44,15 @@ struct QuantizeMode {
   QuantizedModel (*run)(const QuantizeJob& job);
 };
 
-/// Whether the mode looks at data with this recipe: weight-only does by gptq and awq.
+/// The batches of samples, or those of a network with several inputs, which must outlive the function;
+/// nothing where there are none. Interrupted comes out on Ctrl-C.
+quant::CalibrationData calibration_data(const std::optional<SplitData>& data,
+                                        const std::vector<std::vector<at::Tensor>>& inputs, int64_t samples);
+
+/// Whether the mode looks at data with this recipe: weight-only does by gptq and awq, and for a search.
 ULP_API bool needs_data(const QuantizeMode& mode, const quant::AnyRecipe& recipe);
+/// Whether the recipe has a search for bits of weights.
+ULP_API bool searches(const quant::AnyRecipe& recipe);
 /// Every mode there is, the default one first.
 ULP_API std::span<const QuantizeMode> quantize_modes();
 /// The mode that a recipe is for; of tensors with the backend weight_only, weight-only, and with binary, qat.

@@ -145,6 +145,13 @@ report::Report quantize_report(const QuantizeOutcome& outcome) {
     report.tables.push_back(sensitivity_table(*outcome.sensitivity));
     report.charts.push_back(sensitivity_chart(*outcome.sensitivity));
   }
+  if (outcome.search) {
+    report.tables.push_back(measured_table(*outcome.search));
+    report.tables.push_back(bits_table(*outcome.search));
+    report.charts.push_back(front_chart(*outcome.search));
+    if (outcome.search->interrupted)
+      report.notes.emplace_back("The search was interrupted; this is the best result until then.");
+  }
   report.tables.push_back(lines_table("Quantized", "One step of the engine a line.", outcome.quantized));
   if (!outcome.reasons.empty()) {
     report.tables.push_back(

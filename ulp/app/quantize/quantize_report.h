@@ -11,6 +11,7 @@
 #include "ulp/graph/passes/pass.h"
 #include "ulp/quant/analysis/compare.h"
 #include "ulp/quant/analysis/sensitivity.h"
+#include "ulp/quant/weights/mixed_precision.h"
 #include "ulp/report/report.h"
 #include "ulp/train/evaluate.h"
 
@@ -25,6 +26,7 @@ struct QuantizeOutcome {
   std::vector<std::string> reasons;                ///< what was not folded, fused or quantized, and why
   std::vector<quant::ValueComparison> comparison;  ///< in order of execution; empty: not asked for
   std::optional<quant::Sensitivity> sensitivity;
+  std::optional<quant::MixedPrecision> search;  ///< for bits of weights
   std::vector<report::Fact> settings;
 };
 
@@ -35,7 +37,14 @@ ULP_API report::Table comparison_table(const std::vector<quant::ValueComparison>
 /// Each layer's harm alone, worst first.
 ULP_API report::Table sensitivity_table(const quant::Sensitivity& sensitivity);
 
-/// All of them, charts of comparison and sensitivity, and the reasons.
+/// Everything a search measured; the result is marked.
+ULP_API report::Table measured_table(const quant::MixedPrecision& search);
+/// A row for each weight: its cost alone as each candidate, and the candidate it got.
+ULP_API report::Table bits_table(const quant::MixedPrecision& search);
+/// Loss against size: the front as it is estimated, and what was measured.
+ULP_API report::Chart front_chart(const quant::MixedPrecision& search);
+
+/// All of them, charts of comparison, sensitivity and search, and the reasons.
 ULP_API report::Report quantize_report(const QuantizeOutcome& outcome);
 
 }  // namespace ulp::app

@@ -8,10 +8,12 @@
 #include <sstream>
 
 #include "ulp/app/data/data.h"
+#include "ulp/app/quantize/mixed_precision_run.h"
 #include "ulp/app/quantize/plan_metrics.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/module_copy.h"
 #include "ulp/lower/lower.h"
+#include "ulp/quant/methods/rotate_residual.h"
 
 namespace ulp::app {
 
@@ -38,6 +40,7 @@ class QuantizeRunner {
     run_.outcome.reasons = sensitivity_notes_;
     if (!request_.make_engine) return std::move(run_);
     lower_float();
+    if (searches(run_.recipe.recipe)) search();
     make_engine();
     if (request_.max_drop) stay_within(*request_.max_drop);
     return std::move(run_);
@@ -47,6 +50,16 @@ class QuantizeRunner {
   void show(Stage stage) const {
     if (request_.progress) request_.progress(stage);
   }
+
+  /// Decides the bits of weights, and keeps the model that has them.
+  void search() {
+    quant::MixedPrecision found = search_weights(request_);
+    found_ = QuantizedModel{.graph = std::move(found.model), .report = std::move(found.report)};
+    if (found.recipe.rotate) found_->scaled = quant::rotate_residual(request_.captured);
+    run_.recipe.recipe = found.recipe;
+    run_.outcome.search = std::move(found);
+  }
+  bool interrupted() const { return run_.outcome.search && run_.outcome.search->interrupted; }
 
   void measure_sensitivity() {
     if (!request_.data || !request_.test)
@@ -133,24 +146,25 @@ class QuantizeRunner {
     const QuantizeMode& mode = *request_.mode;
     const auto reference = request_.compare ? graph::copy_of(*request_.captured) : nullptr;
     const QuantizedModel quantized =
-        mode.run({.captured = request_.captured,
-                  .recipe = run_.recipe,
-                  .data = request_.data,
-                  .samples = request_.samples,
-                  .inputs = request_.inputs,
-                  .saving = request_.saving,
-                  .progress =
-                      [&](int64_t done, int64_t total, const std::string& note) {
-                        show({mode.verb,
-                              mode.unit != nullptr ? mode.unit
-                              : request_.data      ? request_.data->unit
-                                                   : "batch",
-                              done, total, note});
-                      },
-                  .on_layer =
-                      [&](int64_t done, int64_t total, const std::string& layer) {
-                        show({"deciding codes", "layer", done, total, layer});
-                      }});
+        found_ ? *found_
+               : mode.run({.captured = request_.captured,
+                           .recipe = run_.recipe,
+                           .data = request_.data,
+                           .samples = request_.samples,
+                           .inputs = request_.inputs,
+                           .saving = request_.saving,
+                           .progress =
+                               [&](int64_t done, int64_t total, const std::string& note) {
+                                 show({mode.verb,
+                                       mode.unit != nullptr ? mode.unit
+                                       : request_.data      ? request_.data->unit
+                                                            : "batch",
+                                       done, total, note});
+                               },
+                           .on_layer =
+                               [&](int64_t done, int64_t total, const std::string& layer) {
+                                 show({"deciding codes", "layer", done, total, layer});
+                               }});
     outcome.quantized = quantized.report.changes;
     outcome.reasons = sensitivity_notes_;
     std::ranges::copy(quantized.report.near_misses, std::back_inserter(outcome.reasons));
@@ -167,6 +181,7 @@ class QuantizeRunner {
       std::ranges::copy(part.near_misses, std::back_inserter(outcome.reasons));
     }
     outcome.bytes = weight_bytes(*run_.plan);
+    if (interrupted()) return;  // what was found is kept, and nothing more is measured
     evaluate_float();
     outcome.accuracy = accuracy_of("evaluate quantized", *run_.plan);
     if (!reference) return;
@@ -183,6 +198,7 @@ class QuantizeRunner {
   const QuantizeRequest& request_;
   QuantizeRun run_;
   std::optional<runtime::Plan> float_plan_{};  ///< until it is evaluated
+  std::optional<QuantizedModel> found_{};      ///< by a search
   std::vector<std::string> sensitivity_notes_{};
   size_t kept_ = 0;  ///< layers of the sensitivity, worst first, that stay in float
 };

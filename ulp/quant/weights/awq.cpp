@@ -58,7 +58,7 @@ QParams clipped_params(const at::Tensor& weight, const at::Tensor& hessian, cons
 }  // namespace
 
 AwqScales awq_scales(const std::vector<at::Tensor>& weights, const SecondMoments& moments,
-                     const WeightOnlyRecipe& recipe) {
+                     const std::vector<WeightOnlyRecipe>& recipes) {
   const at::Tensor mean = (moments.magnitude / static_cast<double>(moments.rows)).to(at::kFloat);
   const at::Tensor hessian = (moments.hessian / static_cast<double>(moments.rows)).to(at::kFloat);
   AwqScales best{.scale = at::ones_like(mean)};
@@ -68,9 +68,9 @@ AwqScales awq_scales(const std::vector<at::Tensor>& weights, const SecondMoments
     at::Tensor scale = mean.pow(alpha).clamp_min(kLeastScale);
     scale = scale / (scale.max() * scale.min()).sqrt();
     double error = 0;
-    for (const at::Tensor& weight : weights) {
-      const at::Tensor scaled = weight * scale;
-      error += output_error((rtn_codes(scaled, recipe).values() - scaled) / scale, hessian);
+    for (size_t k = 0; k < weights.size(); ++k) {
+      const at::Tensor scaled = weights[k] * scale;
+      error += output_error((rtn_codes(scaled, recipes[k]).values() - scaled) / scale, hessian);
     }
     if (i > 0 && !(error < least)) continue;
     least = error;

@@ -6,11 +6,14 @@
 #include <cstdio>
 #include <map>
 #include <unordered_map>
+#include <utility>
 
 #include "ulp/base/error.h"
 #include "ulp/graph/describe.h"
 #include "ulp/quant/weights/input_scales.h"
 #include "ulp/quant/weights/layer_inputs.h"
+#include "ulp/quant/weights/mixed_precision.h"
+#include "ulp/quant/weights/rotated_first.h"
 #include "ulp/quant/weights/round_to_nearest.h"
 #include "ulp/quant/weights/second_moments.h"
 #include "ulp/quant/weights/weight_coder.h"
@@ -37,15 +40,17 @@ struct InputGroup {
 class CalibratedCoder {
  public:
   CalibratedCoder(Graph& graph, const WeightOnlyRecipe& recipe, const std::vector<Node*>& layers)
-      : graph_(graph), recipe_(recipe), of_tables_(table_recipe(recipe)), tables_(tables_of(layers)) {
-    std::unordered_map<const Value*, size_t> known;
+      : graph_(graph), recipe_(recipe), tables_(tables_of(layers)), recipes_(recipes_of(layers, recipe)) {
+    std::map<std::pair<const Value*, bool>, size_t> known;
     for (Node* layer : layers) {
       const Value* weight = layer->arg("weight").value;
       ++readers_[weight];
       const bool is_first = firsts_.emplace(weight, layer).second;
       if (is_first) order_.push_back(weight);
-      if (!is_first || tables_.contains(weight) || reads_stored(*layer)) continue;
-      const auto [place, is_new] = known.emplace(layer->arg("input").value, groups_.size());
+      if (!is_first || !by_data(*layer)) continue;
+      const bool is_awq = own(weight).method == WeightMethod::awq;
+      const auto [place, is_new] =
+          known.emplace(std::pair(layer->arg("input").value, is_awq), groups_.size());
       if (is_new) groups_.emplace_back();
       groups_[place->second].layers.push_back(layer);
     }
@@ -53,9 +58,7 @@ class CalibratedCoder {
 
   void run(const CalibrationData& data, const OnLayer& on_layer) {
     const at::NoGradGuard no_grad;
-    if (!data)
-      fail(kCalibratedWhere, "expected calibration data for the method ", enum_name(recipe_.method),
-           ", got none");
+    if (!data) fail(kCalibratedWhere, "expected calibration data for ", methods(), ", got none");
     LayerInputs inputs(graph_, data, recipe_.recompute);
     round_others(inputs);
     int64_t done = 0;
@@ -96,7 +99,7 @@ class CalibratedCoder {
                     error.error, error.plain_error, static_cast<long long>(error.rows));
       text += numbers;
     } else {
-      text += ", rounded plainly";
+      text += own(weight).method == WeightMethod::hqq ? ", by hqq" : ", rounded plainly";
     }
     return error.note.empty() ? text : text + ", " + error.note;
   }
@@ -109,6 +112,18 @@ class CalibratedCoder {
   }
 
  private:
+  /// Whether data decide the layer's codes.
+  bool by_data(const Node& layer) const {
+    return needs_data(own(layer.arg("weight").value).method) && !reads_stored(layer);
+  }
+
+  /// "the method gptq", for messages.
+  std::string methods() const {
+    const bool is_gptq = recipe_.takes(WeightMethod::gptq), is_awq = recipe_.takes(WeightMethod::awq);
+    if (is_gptq && is_awq) return "the methods gptq and awq";
+    return std::string("the method ") + (is_gptq ? "gptq" : "awq");
+  }
+
   static bool reads_stored(const Node& layer) {
     const graph::Argument& input = layer.arg("input");
     return !input.is_value() || input.value->producer->kind() == Node::Kind::attribute;
@@ -118,9 +133,7 @@ class CalibratedCoder {
     if (!note.empty()) error.note += (error.note.empty() ? "" : ", ") + note;
   }
 
-  const WeightOnlyRecipe& own(const Value* weight) const {
-    return tables_.contains(weight) ? of_tables_ : recipe_;
-  }
+  const WeightOnlyRecipe& own(const Value* weight) const { return recipes_.at(weight); }
 
   at::Tensor values_of(const Value* weight) const {
     return graph_.attribute_tensor(weight).detach().to(at::kFloat);
@@ -138,15 +151,17 @@ class CalibratedCoder {
     return error;
   }
 
-  /// Tables, and layers whose input does not follow the data.
+  /// Tables, layers of methods without data, and those whose input does not follow the data.
   void round_others(LayerInputs& inputs) {
     for (const auto& [weight, layer] : firsts_) {
       check_finite_weight(weight_of(*layer), values_of(weight));
-      if (!tables_.contains(weight) && !reads_stored(*layer)) continue;
-      StoredQuantizedWeight codes = rounded_codes(weight_of(*layer), values_of(weight), own(weight));
+      if (by_data(*layer)) continue;
+      WeightOnlyRecipe plain = own(weight);
+      if (needs_data(plain.method)) plain.method = WeightMethod::rtn;
+      StoredQuantizedWeight codes = rounded_codes(weight_of(*layer), values_of(weight), plain);
       inputs.replace(weight_of(*layer), dequantize_weight(codes));
       WeightError& error = keep(*layer, std::move(codes));
-      if (!layer->is("aten::embedding"))
+      if (!layer->is("aten::embedding") && (tables_.contains(weight) || reads_stored(*layer)))
         error.note = tables_.contains(weight) ? "an embedding reads its weight" : "its input is stored";
     }
   }
@@ -154,12 +169,14 @@ class CalibratedCoder {
   /// Scales of the input, which all codes of a weight that several layers read would need.
   AwqScales search_scales(const InputGroup& group, const SecondMoments& moments) const {
     std::vector<at::Tensor> weights;
+    std::vector<WeightOnlyRecipe> recipes;
     for (const Node* layer : group.layers) {
       const Value* weight = layer->arg("weight").value;
       if (readers_.at(weight) > 1) return {};
       weights.push_back(values_of(weight));
+      recipes.push_back(own(weight));
     }
-    return awq_scales(weights, moments, recipe_);
+    return awq_scales(weights, moments, recipes);
   }
 
   /// The scale whose inverse a model of 16 bits holds: weights are times that one.
@@ -177,7 +194,8 @@ class CalibratedCoder {
   void code(InputGroup& group, const SecondMoments& moments, LayerInputs& inputs) {
     AwqScales scales;
     at::Tensor hessian = moments.hessian;
-    if (recipe_.method == WeightMethod::awq) scales = search_scales(group, moments);
+    if (own(group.layers.front()->arg("weight").value).method == WeightMethod::awq)
+      scales = search_scales(group, moments);
     if (scales.alpha > 0) {
       group.scale = in_type_of(*group.layers.front(), scales.scale);
       hessian = divided(hessian, group.scale);
@@ -189,12 +207,14 @@ class CalibratedCoder {
   /// `hessian` is that of the input over `scale`, which may be undefined: 1.
   WeightError& code(const Node& layer, const at::Tensor& scale, const at::Tensor& hessian,
                     const SecondMoments& moments, LayerInputs& inputs) {
-    const at::Tensor values = values_of(layer.arg("weight").value);
+    const Value* weight = layer.arg("weight").value;
+    const WeightOnlyRecipe& recipe = own(weight);
+    const at::Tensor values = values_of(weight);
     const at::Tensor scaled = scale.defined() ? values * scale : values;
-    const bool is_awq = recipe_.method == WeightMethod::awq;
-    MatrixCodes made = is_awq ? awq_codes(scaled, hessian, recipe_)
-                              : gptq_codes(values, hessian, recipe_, graph::label(layer));
-    MatrixCodes plain = rtn_codes(values, recipe_);
+    const bool is_awq = recipe.method == WeightMethod::awq;
+    MatrixCodes made = is_awq ? awq_codes(scaled, hessian, recipe)
+                              : gptq_codes(values, hessian, recipe, graph::label(layer));
+    MatrixCodes plain = rtn_codes(values, recipe);
     const double whole = output_error(values, moments.hessian);
     double error = output_error(made.values() - scaled, hessian);
     const double plain_error = output_error(plain.values() - values, moments.hessian);
@@ -206,22 +226,22 @@ class CalibratedCoder {
     }
     const at::Tensor now = made.values();
     inputs.replace(weight_of(layer), scale.defined() ? now / scale : now);
-    WeightError& told = keep(layer, stored_codes(made.codes, made.params, recipe_));
+    WeightError& told = keep(layer, stored_codes(made.codes, made.params, recipe));
     told.rows = moments.rows;
     told.error = whole > 0 ? error / whole : 0;
     told.plain_error = whole > 0 ? plain_error / whole : 0;
     told.damp = made.damp;
     told.note = made.note;
     if (moments.rows < told.columns) add_note(told, "fewer rows than columns");
-    if (const int readers = readers_.at(layer.arg("weight").value); readers > 1)
+    if (const int readers = readers_.at(weight); readers > 1)
       add_note(told, std::to_string(readers) + " layers read its weight, decided by the first one's inputs");
     return told;
   }
 
   Graph& graph_;
   const WeightOnlyRecipe& recipe_;
-  WeightOnlyRecipe of_tables_;
   Tables tables_;
+  WeightRecipes recipes_;
   std::unordered_map<const Value*, const Node*> firsts_;  ///< of a weight: the first layer that reads it
   std::vector<const Value*> order_;                       ///< weights as they are first read
   std::unordered_map<const Value*, int> readers_;         ///< of a weight: how many of the layers read it
@@ -242,8 +262,25 @@ std::shared_ptr<graph::GraphModule> quantize_weights(const std::shared_ptr<graph
                                                      const CalibrationData& data, graph::PassReport* report,
                                                      std::vector<WeightError>* errors,
                                                      const OnLayer& on_layer) {
-  if (recipe.method == WeightMethod::rtn) return quantize_weights(captured, recipe, report);
   recipe.validate();
+  if (recipe.search) {
+    MixedPrecisionHooks hooks;
+    if (on_layer) {
+      hooks.on_step = [&](const char*, int64_t done, int64_t total, const std::string& note) {
+        on_layer(done, total, note);
+      };
+    }
+    MixedPrecision found = search_mixed_precision(captured, recipe, data, hooks);
+    if (report != nullptr) *report = std::move(found.report);
+    if (errors != nullptr) *errors = std::move(found.errors);
+    return found.model;
+  }
+  if (!recipe.needs_data()) return quantize_weights(captured, recipe, report);
+  if (recipe.rotate) {
+    return with_rotation(captured, recipe, report, [&](const auto& rotated, const auto& rest, auto* own) {
+      return quantize_weights(rotated, rest, data, own, errors, on_layer);
+    });
+  }
   LayerRewrite how = weights_rewrite(recipe);
   const std::shared_ptr<Graph> graph = layers_graph(captured, how);
   std::vector<std::string> refused;

@@ -91,9 +91,12 @@ class ScaleFolder {
       scale(linear.arg("weight"), inverse_.unsqueeze(1));
     } else {
       if (graph_.users(linear.arg("weight").value).size() != 1) return "";
-      at::Tensor& scales = own->second.scale;
-      scales =
-          scales * inverse_.view(scales.dim() == 2 ? std::vector<int64_t>{-1, 1} : std::vector<int64_t>{-1});
+      const auto by_rows = [&](const at::Tensor& of_groups) {
+        return of_groups *
+               inverse_.view(of_groups.dim() == 2 ? std::vector<int64_t>{-1, 1} : std::vector<int64_t>{-1});
+      };
+      own->second.scale = by_rows(own->second.scale);
+      if (own->second.minimum) own->second.minimum = by_rows(*own->second.minimum);
     }
     if (shifts) scale(linear.arg("bias"), inverse_);
     return name;

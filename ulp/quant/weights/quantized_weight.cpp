@@ -30,11 +30,11 @@ std::string own_name(const std::string& name) {
   return name.ends_with(turned) ? name.substr(0, name.size() - turned.size()) : name;
 }
 
+}  // namespace
+
 std::string weight_name(const Node& layer) {
   return own_name(layer.arg("weight").value->producer->target());
 }
-
-}  // namespace
 
 std::string coding_obstacle(const Graph& graph, const Node& layer) {
   const at::Tensor weight = graph.attribute_tensor(layer.arg("weight").value);

@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "ulp/base/error.h"
+#include "ulp/base/glob.h"
 #include "ulp/quant/scheme/round_trip.h"
+#include "ulp/quant/weights/hqq.h"
 #include "ulp/quant/weights/weight_coder.h"
 
 namespace ulp::quant {
@@ -25,6 +27,11 @@ at::Tensor pack_nibbles(const at::Tensor& codes, const WeightOnlyRecipe& recipe)
 
 }  // namespace
 
+StoredQuantizedWeight stored_with_minima(const at::Tensor& codes, const at::Tensor& scale,
+                                         const at::Tensor& minimum, const WeightOnlyRecipe& recipe) {
+  return {.codes = pack_nibbles(codes, recipe), .scale = scale, .columns = codes.size(1), .minimum = minimum};
+}
+
 StoredQuantizedWeight stored_codes(const at::Tensor& codes, const QParams& params,
                                    const WeightOnlyRecipe& recipe) {
   if (recipe.bits == 8) return {.codes = codes, .scale = params.scale, .columns = codes.size(1)};
@@ -43,6 +50,7 @@ void check_finite_weight(const std::string& name, const at::Tensor& values) {
 StoredQuantizedWeight rounded_codes(const std::string& name, const at::Tensor& values,
                                     const WeightOnlyRecipe& recipe) {
   check_finite_weight(name, values);
+  if (recipe.method == WeightMethod::hqq) return hqq_weight(values, recipe);
   const QParams params = qparams_of(values, recipe.scheme());
   return stored_codes(quantize(values, params), params, recipe);
 }
@@ -58,7 +66,28 @@ Tables tables_of(const std::vector<graph::Node*>& layers) {
 WeightOnlyRecipe table_recipe(const WeightOnlyRecipe& recipe) {
   WeightOnlyRecipe own = recipe;
   own.bits = std::max<int64_t>(recipe.bits, 4);
+  own.method = WeightMethod::rtn;
+  own.act_order = own.static_groups = false;
   return own;
+}
+
+WeightRecipes recipes_of(const std::vector<graph::Node*>& layers, const WeightOnlyRecipe& recipe) {
+  const Tables tables = tables_of(layers);
+  WeightRecipes recipes;
+  for (const graph::Node* layer : layers) {
+    const graph::Value* weight = layer->arg("weight").value;
+    const WeightOnlyRecipe own = recipe.of_weight(weight_name(*layer));
+    recipes.emplace(weight, tables.contains(weight) ? table_recipe(own) : own);
+  }
+  for (const WeightOverride& one : recipe.overrides) {
+    const auto matches = [&](const graph::Node* layer) {
+      return matches_path(one.weight, weight_name(*layer));
+    };
+    if (std::ranges::none_of(layers, matches))
+      fail("quant.quantize_weights", "expected overrides of weights that are stored small, got '", one.weight,
+           "'");
+  }
+  return recipes;
 }
 
 LayerRewrite weights_rewrite(const WeightOnlyRecipe& recipe) {

@@ -47,9 +47,9 @@ struct AwqScales {
   double alpha = 0;
 };
 
-/// The search over alpha, as awq() says.
+/// The search over alpha, as awq() says, for weights with a recipe each.
 AwqScales awq_scales(const std::vector<at::Tensor>& weights, const SecondMoments& moments,
-                     const WeightOnlyRecipe& recipe);
+                     const std::vector<WeightOnlyRecipe>& recipes);
 
 /// Codes of a weight that is scaled already, with ranges clipped where the recipe says so; H is that of the
 /// scaled input.

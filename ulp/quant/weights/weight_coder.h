@@ -13,6 +13,9 @@ namespace ulp::quant {
 /// Why the weight of a layer cannot become codes; empty: it can.
 std::string coding_obstacle(const graph::Graph& graph, const graph::Node& layer);
 
+/// The model's name of a layer's weight, which store_transposes may have turned.
+std::string weight_name(const graph::Node& layer);
+
 /// Rewrites layers one by one, with one node for all that share a weight.
 class WeightCoder {
  public:

@@ -28,28 +28,22 @@
 #include "ulp/graph/graph_module.h"
 #include "ulp/graph/passes/pass.h"
 #include "ulp/quant/recipe.h"
+#include "ulp/quant/weights/mixed_precision_search.h"
 #include "ulp/quant/weights/quantized_weight.h"
+#include "ulp/quant/weights/weight_method.h"
 
 namespace ulp::quant {
 
-/// The method that decides which code a weight of a linear layer gets.
-enum class WeightMethod : uint8_t {
-  rtn,   ///< round to nearest: the scale of the group's own range
-  gptq,  ///< errors of a column are made up for by the columns behind it (Frantar et al. 2022)
-  awq    ///< inputs' channels are scaled by what they hold, then ranges are clipped (Lin et al. 2023)
+/// An exception from the recipe for some weights. What is left out is as the recipe has it.
+struct ULP_API WeightOverride {
+  std::string weight;  ///< its name, or the path of a module that has it; '*' matches any run of characters
+  std::optional<int64_t> bits = {};
+  std::optional<int64_t> group = {};
+  std::optional<bool> affine = {};  ///< left out beside 8 bits: false
+  std::optional<WeightMethod> method = {};
+  void visit_fields(FieldVisitor& visit);
+  bool operator==(const WeightOverride&) const = default;
 };
-
-}  // namespace ulp::quant
-
-template <>
-struct ulp::EnumNames<ulp::quant::WeightMethod> {
-  static constexpr std::array<Word<quant::WeightMethod>, 3> list = {
-      {{quant::WeightMethod::rtn, "rtn", "round to nearest, without data"},
-       {quant::WeightMethod::gptq, "gptq", "columns make up for the errors of those before them"},
-       {quant::WeightMethod::awq, "awq", "channels are scaled by their activations, ranges clipped"}}};
-};
-
-namespace ulp::quant {
 
 /// Which weights are stored small, and how.
 struct ULP_API WeightOnlyRecipe {
@@ -74,6 +68,10 @@ struct ULP_API WeightOnlyRecipe {
   bool clip = true;     ///< awq: ranges of groups are clipped where that lessens the error
   /// Inputs of each layer are computed from the start, so that no activations are kept: less memory, more time.
   bool recompute = false;
+  bool rotate = false;                         ///< the residual stream is rotated first (rotate_residual.h)
+  std::vector<WeightOverride> overrides = {};  ///< by name; later ones win
+  /// Bits and methods of each weight are searched for (mixed_precision.h); takes data.
+  std::optional<MixedPrecisionSearch> search = {};
 
   /// 4 bits in groups of 32: what Recipe::weight_only() says.
   static WeightOnlyRecipe four_bits();
@@ -83,7 +81,13 @@ struct ULP_API WeightOnlyRecipe {
   /// Which codes a weight has, and what shares a scale. 2 and 3 bits use all codes: one of so few is too many to
   /// give away.
   Scheme scheme() const;
-  /// {"type": "ulp.quant.WeightOnlyRecipe", "version": 2, ...}; reading is as Recipe::from_json(), and fields
+  /// The recipe of the weight of this name, without overrides.
+  WeightOnlyRecipe of_weight(const std::string& name) const;
+  /// Whether any weight, or a candidate of the search, may have this method.
+  bool takes(WeightMethod wanted) const;
+  /// Whether data decide codes of any weight.
+  bool needs_data() const;
+  /// {"type": "ulp.quant.WeightOnlyRecipe", "version": 3, ...}; reading is as Recipe::from_json(), and fields
   /// that are missing keep the values of four_bits().
   std::string to_json() const;
   static WeightOnlyRecipe from_json(const std::string& text);
