@@ -86,6 +86,10 @@ TEST(RotateResidual, DecodersStayWhatTheyAre) {
     config.embedding_scale = std::sqrt(48.0);
   });
   add("qk_norms", [](auto& config) { config.qk_norms = true; });
+  add("layer_norms", [](auto& config) { config.layer_norms = true; });
+  add("layer_norms, biases", [](auto& config) {
+    config.layer_norms = config.qkv_bias = config.mlp_bias = config.tied_embeddings = true;
+  });
   add("odd", [](auto& config) { config.width = 45; });
   add("caps", [](auto& config) { config.attention_softcap = 20, config.logit_softcap = 30; });
   for (const auto& [name, config] : cases) {
@@ -105,6 +109,20 @@ TEST(RotateResidual, DecodersStayWhatTheyAre) {
     EXPECT_GT((before->tensor - after->tensor).abs().max().item<double>(), 0.01) << name;
     EXPECT_TRUE(captured->forward(tokens).equal(expected)) << "the captured model stays as it is";
   }
+}
+
+TEST(RotateResidual, Gpt2StaysWhatItIs) {
+  const at::NoGradGuard no_grad;
+  torch::manual_seed(7);
+  models::Gpt2Config config = models::Gpt2Config::tiny();
+  const auto model = models::make_gpt2(config);
+  shake(*model);
+  model->eval();
+  const Tensor tokens = at::randint(0, 256, {2, 11});
+  const auto captured = capture(model, {tokens});
+  captured->eval();
+  const Tensor expected = captured->forward(tokens);
+  expect_close(rotate_residual(captured)->forward(tokens), expected, "gpt2");
 }
 
 /// A channel of the stream that is large everywhere, as trained decoders have.
@@ -178,10 +196,7 @@ TEST(RotateResidual, WhatCannotBeRotatedIsRefusedByName) {
   models::DecoderConfig config = small_decoder();
   config.post_norms = true;
   EXPECT_ERROR(rotate_residual(captured_decoder(config, tokens)), "a norm between a layer and the stream");
-  config = small_decoder();
-  config.layer_norms = true;
-  EXPECT_ERROR(rotate_residual(captured_decoder(config, tokens)), "a layer norm, which subtracts a mean");
-  EXPECT_ERROR(rotate_residual(captured_bert(32, 48)), "got aten::");
+  EXPECT_ERROR(rotate_residual(captured_bert(32, 48)), "expected a residual stream that can be rotated, got");
   torch::nn::Linear layer(8, 4);
   EXPECT_ERROR(rotate_residual(capture(layer, {torch::randn({2, 8})})),
                "expected a model with an embedding, got none");

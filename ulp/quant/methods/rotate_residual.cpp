@@ -61,6 +61,7 @@ struct Turn {
   bool writes = false;  ///< the weight of a layer that writes into the stream: Q^T W
   bool reads = false;   ///< the weight of a layer that reads it: W diag(norm) Q
   std::string norm;     ///< whose weight goes into it; may be empty
+  std::string shift;    ///< a bias: the weight whose product with the norm's bias is added; may be empty
   auto operator<=>(const Turn&) const = default;
 };
 
@@ -71,8 +72,8 @@ class Rotation {
   void run(graph::PassReport& report) {
     find_stream();
     if (norms_.empty())
-      fail(kRotateWhere, "expected RMS norms that read the sum of an embedding and of layers, got none");
-    q_ = rotation_matrix(width_);
+      fail(kRotateWhere, "expected norms that read the sum of an embedding and of layers, got none");
+    find_matrices();
     plan_writers();
     plan_readers();
     write();
@@ -88,11 +89,28 @@ class Rotation {
     Argument* argument;
     Turn turn;
     std::string owner;
+    std::string name;   ///< of the parameter; of one that is not there, a wish
+    at::Tensor before;  ///< f64
   };
 
   [[noreturn]] static void refuse(const Node& node, const std::string& why) {
     fail(kRotateWhere, "expected a residual stream that can be rotated, got ", graph::describe(node), ", ",
          why);
+  }
+
+  /// Layer norms subtract the mean of all channels, so whatever writes into the stream may do so as well.
+  void find_matrices() {
+    q_ = written_q_ = rotation_matrix(width_);
+    int64_t centred = 0;
+    for (const Node* norm : norms_) centred += norm->is("aten::layer_norm");
+    if (centred == 0) return;
+    for (const Node* norm : norms_) {
+      if (!norm->is("aten::layer_norm"))
+        refuse(*norm, "an RMS norm beside layer norms, which subtract a mean");
+    }
+    for (const auto& [layer, norm] : reads_)
+      refuse(*layer, "which reads the stream without a norm, where layer norms subtract a mean");
+    written_q_ = q_ - q_.mean(0, /*keepdim=*/true);
   }
 
   void find_stream() {
@@ -140,8 +158,17 @@ class Rotation {
     return node.is("aten::sym_size.int") || node.is("aten::size.int") || node.is("aten::size");
   }
 
+  /// The first rows of a stored table, as embeddings of positions are.
+  bool cuts_rows(const Node& node) const {
+    if (!node.is("aten::narrow") && !node.is("aten::slice.Tensor")) return false;
+    const at::Tensor table =
+        node.args[0].is_value() ? graph_.attribute_tensor(node.args[0].value) : at::Tensor();
+    const Argument& dim = node.arg("dim");
+    return table.defined() && table.dim() == 2 && dim.literal.isInt() && dim.literal.toInt() == 0;
+  }
+
   void check_producer(Node& node) {
-    if (node.is("aten::embedding") || node.is("aten::linear")) {
+    if (node.is("aten::embedding") || node.is("aten::linear") || cuts_rows(node)) {
       writers_.push_back(&node);
     } else if (node.kind() == Node::Kind::attribute) {
       refuse(node, "a stored tensor that is added to the stream");
@@ -160,14 +187,12 @@ class Rotation {
   }
 
   void check_reader(Node& node, const Value* value) {
-    if (node.is("aten::rms_norm") && node.args[0].value == value) {
+    if ((node.is("aten::rms_norm") || node.is("aten::layer_norm")) && node.args[0].value == value) {
       if (!in_norms(&node)) norms_.push_back(&node);
     } else if (is_add(node) || is_scaling(node)) {
       join(node.output());
     } else if (node.is("aten::linear") && node.arg("input").value == value) {
       add_read(node, nullptr);
-    } else if (node.is("aten::layer_norm")) {
-      refuse(node, "a layer norm, which subtracts a mean");
     } else if (!reads_sizes(node)) {
       refuse(node, "which reads the stream");
     }
@@ -194,14 +219,14 @@ class Rotation {
 
   void plan_writers() {
     for (Node* node : writers_) {
-      const at::Tensor weight = stored(*node, node->arg("weight"));
-      const bool is_table = node->is("aten::embedding");
-      if (weight.dim() != 2 || weight.size(is_table ? 1 : 0) != width_) refuse(*node, "of another width");
-      Turn& turn = change_of(node->arg("weight"), *node).turn;
-      (is_table ? turn.rows : turn.writes) = true;
-      if (is_table || node->arg("bias").is_none()) continue;
-      stored(*node, node->arg("bias"));
-      change_of(node->arg("bias"), *node).turn.rows = true;
+      const bool is_layer = node->is("aten::linear");
+      Argument& argument = cuts_rows(*node) ? node->args[0] : node->arg("weight");
+      const at::Tensor weight = stored(*node, argument);
+      if (weight.dim() != 2 || weight.size(is_layer ? 0 : 1) != width_) refuse(*node, "of another width");
+      Turn& turn = change_of(argument, *node, weight).turn;
+      (is_layer ? turn.writes : turn.rows) = true;
+      if (!is_layer || node->arg("bias").is_none()) continue;
+      change_of(node->arg("bias"), *node, stored(*node, node->arg("bias"))).turn.rows = true;
     }
     written_ = static_cast<int64_t>(changes_.size());
   }
@@ -220,11 +245,24 @@ class Rotation {
     for (const auto& [layer, norm] : reads_) {
       const at::Tensor weight = stored(*layer, layer->arg("weight"));
       if (weight.dim() != 2 || weight.size(1) != width_) refuse(*layer, "of another width");
-      Turn& turn = change_of(layer->arg("weight"), *layer).turn;
+      Turn& turn = change_of(layer->arg("weight"), *layer, weight).turn;
       turn.reads = true;
-      if (norm != nullptr) turn.norm = norm->name();
+      if (norm == nullptr) continue;
+      turn.norm = norm->name();
+      if (norm->is("aten::layer_norm")) add_shift(*layer, *norm, weight);
     }
     read_ = static_cast<int64_t>(reads_.size());
+  }
+
+  /// What a layer norm's bias gives each row of the layer's result goes into the layer's bias.
+  void add_shift(Node& layer, const Node& norm, const at::Tensor& weight) {
+    if (norm.arg("bias").is_none()) return;
+    Argument& bias = layer.arg("bias");
+    const at::Tensor before = bias.is_none() ? at::zeros({weight.size(0)}, at::kDouble) : stored(layer, bias);
+    Turn& turn = change_of(bias, layer, before).turn;
+    turn.norm = norm.name();
+    turn.shift = layer.arg("weight").value->producer->target();
+    shifts_[{turn.norm, turn.shift}] = weight.mv(stored(norm, norm.arg("bias")));
   }
 
   /// Over the last dimension alone; perhaps 1 + weight. f64 [width].
@@ -254,49 +292,61 @@ class Rotation {
         if (norm->name() == turn.norm) values = values * weight;
       }
     }
-    if (turn.reads || turn.rows) values = values.matmul(q_);
-    return turn.writes ? q_.t().matmul(values) : values;
+    if (!turn.shift.empty()) values = values + shifts_.at({turn.norm, turn.shift});
+    if (turn.reads) values = values.matmul(q_);
+    if (turn.rows) values = values.matmul(written_q_);
+    return turn.writes ? written_q_.t().matmul(values) : values;
   }
 
-  Change& change_of(Argument& argument, const Node& node) {
+  Change& change_of(Argument& argument, const Node& node, const at::Tensor& before) {
     for (Change& one : changes_) {
       if (one.argument == &argument) return one;
     }
-    return changes_.emplace_back(Change{&argument, {}, graph::label(node)});
+    std::string name = argument.is_value() ? argument.value->producer->target() : label_of_bias(node);
+    return changes_.emplace_back(Change{&argument, {}, graph::label(node), std::move(name), before});
+  }
+
+  static std::string label_of_bias(const Node& node) {
+    return (node.scope.empty() ? node.name() : node.scope) + ".bias";
   }
 
   /// A parameter that nothing else reads keeps its name; one that is read in several ways gets more of them.
   void write() {
-    std::map<std::string, at::Tensor> before;
     std::map<std::string, std::set<Turn>> ways;
     std::map<std::string, size_t> readers;
     for (const Change& change : changes_) {
-      const Value* value = change.argument->value;
-      const std::string& name = value->producer->target();
-      before[name] = graph_.attribute_tensor(value).detach().to(at::kDouble);
-      ways[name].insert(change.turn);
-      ++readers[name];
+      ways[change.name].insert(change.turn);
+      ++readers[change.name];
     }
     std::map<std::pair<std::string, Turn>, Value*> made;
     std::vector<Value*> results;
     for (const Change& change : changes_) {
-      const std::string name = change.argument->value->producer->target();
-      Value*& value = made[{name, change.turn}];
+      const Argument& argument = *change.argument;
+      Value* alone = nullptr;
+      // One that is not there belongs to its layer alone, though others may have the same wish.
+      Value*& value = argument.is_value() ? made[{change.name, change.turn}] : alone;
       if (value == nullptr) {
-        const bool keeps = *ways[name].rbegin() == change.turn &&
-                           graph_.users(change.argument->value).size() <= readers[name];
-        value = store(keeps ? name : fresh(name), *change.argument, turned(change.turn, before[name]),
-                      change.owner);
+        const bool keeps = argument.is_value() && *ways[change.name].rbegin() == change.turn &&
+                           graph_.users(argument.value).size() <= readers[change.name];
+        value =
+            store(keeps ? change.name : fresh(change.name), turned(change.turn, change.before), change.owner);
       }
       results.push_back(value);
     }
     for (size_t i = 0; i < changes_.size(); ++i) *changes_[i].argument = results[i];
-    for (Node* norm : norms_) {
-      Argument& weight = norm->arg("weight");
-      if (weight.is_none()) continue;
-      const std::string name = fresh(norm->scope.empty() ? norm->name() : norm->scope + ".weight");
-      weight = store(name, weight, at::ones({width_}, at::kDouble), graph::label(*norm));
+    for (Node* norm : norms_) write_norm(*norm);
+  }
+
+  void write_norm(Node& norm) {
+    Argument weight = norm.arg("weight");
+    if (!weight.is_none()) {
+      const std::string name = fresh(norm.scope.empty() ? norm.name() : norm.scope + ".weight");
+      weight = store(name, at::ones({width_}, at::kDouble), graph::label(norm));
     }
+    norm.arg("weight") = weight;
+    if (!norm.is("aten::layer_norm")) return;
+    graph_.retarget(&norm, "aten::rms_norm",
+                    {norm.args[0], norm.arg("normalized_shape"), weight, norm.arg("eps")});
   }
 
   std::string fresh(const std::string& name) const {
@@ -305,26 +355,29 @@ class Rotation {
     return wish;
   }
 
-  Value* store(const std::string& name, const Argument& like, const at::Tensor& values,
-               const std::string& owner) {
+  Value* store(const std::string& name, const at::Tensor& values, const std::string& owner) {
     const at::Tensor rounded = values.to(at::kFloat).contiguous();
     if (!at::isfinite(rounded).all().item<bool>())
       fail(kRotateWhere, "expected rotated weights of ", owner,
            " in the range of float32, got infinite ones");
     graph_.set_attribute(name, {Attribute::Kind::parameter, rounded});
     Value* value = graph_.attribute(name);
-    value->meta = like.value->meta;
+    value->meta = graph::TensorMeta{};
+    for (const int64_t size : rounded.sizes()) value->meta->sizes.push_back({.offset = size});
     return value;
   }
 
   Graph& graph_;
   int64_t width_ = 0, written_ = 0, read_ = 0;
-  at::Tensor q_;
+  at::Tensor q_;          ///< what readers are times
+  at::Tensor written_q_;  ///< what writers are times: of layer norms without the mean
   std::unordered_set<const Value*> stream_;
   std::vector<Value*> open_;
   std::vector<Node*> writers_, norms_;          ///< in the order of their discovery
   std::vector<std::pair<Node*, Node*>> reads_;  ///< a layer, and the norm it reads; null: the stream itself
   std::unordered_map<const Node*, at::Tensor> norm_weights_;
+  /// By norm and weight: W b.
+  std::map<std::pair<std::string, std::string>, at::Tensor> shifts_;
   std::vector<Change> changes_;
 };
 

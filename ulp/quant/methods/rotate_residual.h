@@ -6,7 +6,8 @@
 // QuaRot (Ashkboos et al. 2024, arXiv 2404.00456, section 4, stage 1a) and SliceGPT (2024, arXiv 2401.15024):
 // an RMS norm does not see an orthogonal matrix Q, rms(x Q) = rms(x). So whatever writes into the stream
 // writes times Q, the weight of each norm goes into the layers that read it, and these read times Q^T.
-// Nothing is computed at run time.
+// Nothing is computed at run time. A layer norm is the RMS norm of a stream without its mean over the
+// channels: writers leave the mean out, and biases of norms go into the layers behind them.
 //
 // Q is a Walsh-Hadamard matrix over sqrt(n) whose columns have fixed signs; of a width n = 2^k m with m odd
 // it is the Kronecker product of that of 2^k and the cosine transform of m.
@@ -21,10 +22,10 @@
 namespace ulp::quant {
 
 /// A float model in the form of inference whose residual stream is rotated; results differ by rounding.
-/// Weights keep their names. A table that the output layer shares becomes two, as the last norm's weight goes
-/// into the output layer alone: the model grows by it. Parameters are rounded to float32 once, from float64.
-/// The captured model stays as it is. Throws ulp::Error, naming the op, for null, a model without an
-/// embedding, layer norms (which subtract a mean), a norm between a layer and the stream (Gemma 2's),
+/// Weights of layers keep their names. A table that the output layer shares becomes two, as the last norm's
+/// weight goes into the output layer alone: the model grows by it. Parameters are rounded to float32 once,
+/// from float64. The captured model stays as it is. Throws ulp::Error, naming the op, for null, a model
+/// without an embedding, a norm between a layer and the stream (Gemma 2's), RMS norms beside layer norms,
 /// anything else that reads or writes the stream, weights that are computed or not float32, and weights that
 /// are not finite. `report` (may be null) receives what was rotated.
 ULP_API std::shared_ptr<graph::GraphModule> rotate_residual(
