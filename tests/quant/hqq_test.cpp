@@ -117,6 +117,8 @@ TEST(Hqq, WhatItCannotTakeIsSaid) {
   EXPECT_ERROR(hqq_weight(at::ones({3}), hqq_recipe(4, 16, true)), "expected floating-point [rows, columns]");
   EXPECT_ERROR(hqq_weight(at::ones({3, 4}, at::kInt), hqq_recipe(4, 16, true)), "[quant.hqq]");
   EXPECT_ERROR(hqq_weight(at::ones({3, 4}) / 0, hqq_recipe(4, 16, true)), "expected finite weights");
+  EXPECT_ERROR(hqq_weight(at::tensor({3e38F, -3e38F}).view({1, 2}), hqq_recipe(2, 2, true)),
+               "expected weights whose ranges float32 holds, got up to 3e+38");
   EXPECT_ERROR(hqq_weight(at::ones({3, 4}), hqq_recipe(8, 16, true)), "affine with 4 bits or fewer");
   EXPECT_ERROR(hqq_weight(at::ones({3, 4}), hqq_recipe(5, 16, false)), "expected bits 8, 4, 3 or 2");
 }

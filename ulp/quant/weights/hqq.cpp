@@ -108,16 +108,7 @@ class HqqGroups {
   double lowest_ = 0, highest_ = 0;
 };
 
-}  // namespace
-
-StoredQuantizedWeight hqq_weight(const at::Tensor& weight, const WeightOnlyRecipe& recipe) {
-  const at::NoGradGuard no_grad;
-  recipe.validate();
-  if (weight.dim() != 2 || !weight.is_floating_point() || weight.numel() == 0)
-    fail("quant.hqq", "expected floating-point [rows, columns], got ", weight.scalar_type(), ' ',
-         weight.sizes());
-  check_finite_weight("weight", weight);
-  const at::Tensor values = weight.detach().to(at::kFloat);
+StoredQuantizedWeight solved(const at::Tensor& values, const WeightOnlyRecipe& recipe) {
   HqqGroups groups(values, recipe);
   if (recipe.affine) {
     groups.solve_affine();
@@ -128,6 +119,23 @@ StoredQuantizedWeight hqq_weight(const at::Tensor& weight, const WeightOnlyRecip
   groups.solve_symmetric(params.scale);
   params.scale = groups.scale.to(at::kFloat).view(params.scale.sizes());
   return stored_codes(groups.codes().to(at::kChar), params, recipe);
+}
+
+}  // namespace
+
+StoredQuantizedWeight hqq_weight(const at::Tensor& weight, const WeightOnlyRecipe& recipe) {
+  const at::NoGradGuard no_grad;
+  recipe.validate();
+  if (weight.dim() != 2 || !weight.is_floating_point() || weight.numel() == 0)
+    fail("quant.hqq", "expected floating-point [rows, columns], got ", weight.scalar_type(), ' ',
+         weight.sizes());
+  check_finite_weight("weight", weight);
+  const at::Tensor values = weight.detach().to(at::kFloat);
+  StoredQuantizedWeight made = solved(values, recipe);
+  if (!at::isfinite(dequantize_weight(made)).all().item<bool>())
+    fail("quant.hqq", "expected weights whose ranges float32 holds, got up to ",
+         values.abs().max().item<float>());
+  return made;
 }
 
 }  // namespace ulp::quant

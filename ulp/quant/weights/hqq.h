@@ -21,8 +21,8 @@
 
 namespace ulp::quant {
 
-/// Codes of a finite weight, f32 [rows, columns]. Throws ulp::Error for other shapes and types, NaN and
-/// infinite values, and as WeightOnlyRecipe::validate().
+/// Codes of a finite weight, f32 [rows, columns]. Throws ulp::Error for other shapes and types, NaN, infinite
+/// values, ranges that float32 does not hold, and as WeightOnlyRecipe::validate().
 ULP_API StoredQuantizedWeight hqq_weight(const at::Tensor& weight, const WeightOnlyRecipe& recipe);
 
 }  // namespace ulp::quant
