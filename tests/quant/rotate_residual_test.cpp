@@ -62,12 +62,18 @@ void expect_close(const Tensor& got, const Tensor& expected, const std::string& 
 }
 
 TEST(RotateResidual, TheMatrixIsOrthogonal) {
-  for (const int64_t width : {1, 2, 3, 8, 12, 20, 48, 96, 127, 128}) {
-    const Tensor q = rotation_matrix(width);
-    EXPECT_LT((q.matmul(q.t()) - at::eye(width, at::kDouble)).abs().max().item<double>(),
-              1e-14 * static_cast<double>(width));
+  for (const bool keeps_mean : {false, true}) {
+    for (const int64_t width : {1, 2, 3, 8, 12, 20, 48, 96, 127, 128}) {
+      const Tensor q = rotation_matrix(width, keeps_mean);
+      const double slack = 1e-14 * static_cast<double>(width);
+      EXPECT_LT((q.matmul(q.t()) - at::eye(width, at::kDouble)).abs().max().item<double>(), slack);
+      if (!keeps_mean) continue;
+      EXPECT_LT((q.sum(0) - 1).abs().max().item<double>(), slack);
+      EXPECT_LT((q.sum(1) - 1).abs().max().item<double>(), slack);
+    }
   }
   EXPECT_LT((rotation_matrix(64).abs() - 0.125).abs().max().item<double>(), 1e-15);
+  EXPECT_LT(rotation_matrix(256, true).abs().max().item<double>(), 6.0 / 16);
   EXPECT_ERROR(rotation_matrix(0), "expected a width of at least 1, got 0");
 }
 

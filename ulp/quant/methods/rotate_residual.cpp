@@ -2,6 +2,7 @@
 
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numbers>
@@ -73,7 +74,7 @@ class Rotation {
     find_stream();
     if (norms_.empty())
       fail(kRotateWhere, "expected norms that read the sum of an embedding and of layers, got none");
-    find_matrices();
+    find_matrix();
     plan_writers();
     plan_readers();
     write();
@@ -98,19 +99,9 @@ class Rotation {
          why);
   }
 
-  /// Layer norms subtract the mean of all channels, so whatever writes into the stream may do so as well.
-  void find_matrices() {
-    q_ = written_q_ = rotation_matrix(width_);
-    int64_t centred = 0;
-    for (const Node* norm : norms_) centred += norm->is("aten::layer_norm");
-    if (centred == 0) return;
-    for (const Node* norm : norms_) {
-      if (!norm->is("aten::layer_norm"))
-        refuse(*norm, "an RMS norm beside layer norms, which subtract a mean");
-    }
-    for (const auto& [layer, norm] : reads_)
-      refuse(*layer, "which reads the stream without a norm, where layer norms subtract a mean");
-    written_q_ = q_ - q_.mean(0, /*keepdim=*/true);
+  void find_matrix() {
+    const auto subtracts_mean = [](const Node* norm) { return norm->is("aten::layer_norm"); };
+    q_ = rotation_matrix(width_, std::ranges::any_of(norms_, subtracts_mean));
   }
 
   void find_stream() {
@@ -293,9 +284,8 @@ class Rotation {
       }
     }
     if (!turn.shift.empty()) values = values + shifts_.at({turn.norm, turn.shift});
-    if (turn.reads) values = values.matmul(q_);
-    if (turn.rows) values = values.matmul(written_q_);
-    return turn.writes ? written_q_.t().matmul(values) : values;
+    if (turn.reads || turn.rows) values = values.matmul(q_);
+    return turn.writes ? q_.t().matmul(values) : values;
   }
 
   Change& change_of(Argument& argument, const Node& node, const at::Tensor& before) {
@@ -338,15 +328,12 @@ class Rotation {
   }
 
   void write_norm(Node& norm) {
-    Argument weight = norm.arg("weight");
+    Argument& weight = norm.arg("weight");
     if (!weight.is_none()) {
       const std::string name = fresh(norm.scope.empty() ? norm.name() : norm.scope + ".weight");
       weight = store(name, at::ones({width_}, at::kDouble), graph::label(norm));
     }
-    norm.arg("weight") = weight;
-    if (!norm.is("aten::layer_norm")) return;
-    graph_.retarget(&norm, "aten::rms_norm",
-                    {norm.args[0], norm.arg("normalized_shape"), weight, norm.arg("eps")});
+    if (norm.is("aten::layer_norm")) norm.arg("bias") = c10::IValue();
   }
 
   std::string fresh(const std::string& name) const {
@@ -369,8 +356,7 @@ class Rotation {
 
   Graph& graph_;
   int64_t width_ = 0, written_ = 0, read_ = 0;
-  at::Tensor q_;          ///< what readers are times
-  at::Tensor written_q_;  ///< what writers are times: of layer norms without the mean
+  at::Tensor q_;
   std::unordered_set<const Value*> stream_;
   std::vector<Value*> open_;
   std::vector<Node*> writers_, norms_;          ///< in the order of their discovery
@@ -383,11 +369,16 @@ class Rotation {
 
 }  // namespace
 
-at::Tensor rotation_matrix(int64_t width) {
+at::Tensor rotation_matrix(int64_t width, bool keeps_mean) {
   if (width < 1) fail(kRotateWhere, "expected a width of at least 1, got ", width);
   int64_t odd = width;
   while (odd % 2 == 0) odd /= 2;
-  return at::kron(hadamard(width / odd), cosines(odd)) * signs(width);
+  const at::Tensor waves = at::kron(hadamard(width / odd), cosines(odd));
+  if (!keeps_mean) return waves * signs(width);
+  // The first wave is the mean; the others are rotated among each other.
+  at::Tensor among = at::eye(width, at::kDouble);
+  if (width > 1) among.narrow(0, 1, width - 1).narrow(1, 1, width - 1).copy_(rotation_matrix(width - 1));
+  return waves.t().matmul(among).matmul(waves);
 }
 
 std::shared_ptr<graph::GraphModule> rotate_residual(const std::shared_ptr<graph::GraphModule>& captured,

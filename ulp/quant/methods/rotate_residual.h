@@ -3,14 +3,15 @@
 //
 //   auto rotated = ulp::quant::rotate_residual(captured);
 //
-// QuaRot (Ashkboos et al. 2024, arXiv 2404.00456, section 4, stage 1a) and SliceGPT (2024, arXiv 2401.15024):
-// an RMS norm does not see an orthogonal matrix Q, rms(x Q) = rms(x). So whatever writes into the stream
-// writes times Q, the weight of each norm goes into the layers that read it, and these read times Q^T.
-// Nothing is computed at run time. A layer norm is the RMS norm of a stream without its mean over the
-// channels: writers leave the mean out, and biases of norms go into the layers behind them.
+// QuaRot (Ashkboos et al. 2024, arXiv 2404.00456, section 4, stage 1a): an RMS norm does not see an
+// orthogonal matrix Q, rms(x Q) = rms(x). So whatever writes into the stream writes times Q, the weight of
+// each norm goes into the layers that read it, and these read times Q^T. Nothing is computed at run time. A
+// layer norm does not see a Q that keeps the mean over the channels, Q 1 = 1; its bias goes into the layers
+// that read it.
 //
 // Q is a Walsh-Hadamard matrix over sqrt(n) whose columns have fixed signs; of a width n = 2^k m with m odd
-// it is the Kronecker product of that of 2^k and the cosine transform of m.
+// it is the Kronecker product of that of 2^k and the cosine transform of m. One that keeps the mean is such a
+// matrix of n - 1 among all rows but the first of H (the first one is the mean), between H^T and H.
 #pragma once
 
 #include <memory>
@@ -31,7 +32,8 @@ namespace ulp::quant {
 ULP_API std::shared_ptr<graph::GraphModule> rotate_residual(
     const std::shared_ptr<graph::GraphModule>& captured, graph::PassReport* report = nullptr);
 
-/// The orthogonal matrix of that width, f64 [width, width]. Throws ulp::Error for a width below 1.
-ULP_API at::Tensor rotation_matrix(int64_t width);
+/// The orthogonal matrix of that width, f64 [width, width]; with `keeps_mean` its rows and columns add up to
+/// 1. Throws ulp::Error for a width below 1.
+ULP_API at::Tensor rotation_matrix(int64_t width, bool keeps_mean = false);
 
 }  // namespace ulp::quant
