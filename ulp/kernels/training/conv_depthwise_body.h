@@ -180,10 +180,10 @@ inline TapRange pixels_of_tap(int64_t offset, int64_t stride, int64_t size, int6
   return made;
 }
 
-/// Sums of the taps of one row of a filter, kTaps at a time, n channels if kPartial: for each row of the images a
-/// chain, which is added to the sum of those before.
+/// Sums of the taps of one row of a filter over one image, kTaps at a time, n channels if kPartial: for each row of
+/// the image a chain, which is added to the sum of those before, from 0 in the first image.
 template <int kTaps, bool kPartial>
-void add_filter_row(const StepConv& conv, int64_t batch, const StepImages& x, const StepImages& g, int64_t h,
+void add_filter_row(const StepConv& conv, int64_t i, const StepImages& x, const StepImages& g, int64_t h,
                     int64_t w, int64_t channel, int64_t n, float* to, int64_t weight_stride) {
   const int64_t top = h * conv.dilation_height - conv.pad_height;
   const TapRange down = pixels_of_tap(top, conv.stride_height, conv.in_height, conv.out_height);
@@ -195,39 +195,37 @@ void add_filter_row(const StepConv& conv, int64_t batch, const StepImages& x, co
     across[t] = pixels_of_tap(left[t], conv.stride_width, conv.in_width, conv.out_width);
     if (across[t].begin > inside_begin) inside_begin = across[t].begin;
     if (across[t].end < inside_end) inside_end = across[t].end;
-    totals[t] = ConvLanes::set1(0.0F);
+    totals[t] = i == 0 ? ConvLanes::set1(0.0F) : load_columns_of<kPartial>(to + t * weight_stride, n);
   }
   if (inside_end < inside_begin) inside_end = inside_begin;
   const int64_t a_pixel = conv.stride_width * x.stride;
   const ConvVector one = ConvLanes::set1(1.0F);
-  for (int64_t i = 0; i < batch; ++i) {
-    for (int64_t oy = down.begin; oy < down.end; ++oy) {
-      const float* a =
-          x.data + (i * conv.in_height + oy * conv.stride_height + top) * conv.in_width * x.stride + channel;
-      const float* b = g.data + (i * conv.out_height + oy) * conv.out_width * g.stride + channel;
-      ConvVector sums[kTaps];
-      const auto add_pixels = [&](int t, int64_t begin, int64_t end) {
-        for (int64_t ox = begin; ox < end; ++ox)
-          sums[t] = ConvLanes::fma(load_columns_of<kPartial>(a + left[t] * x.stride + ox * a_pixel, n),
-                                   load_columns_of<kPartial>(b + ox * g.stride, n), sums[t]);
-      };
+  for (int64_t oy = down.begin; oy < down.end; ++oy) {
+    const float* a =
+        x.data + (i * conv.in_height + oy * conv.stride_height + top) * conv.in_width * x.stride + channel;
+    const float* b = g.data + (i * conv.out_height + oy) * conv.out_width * g.stride + channel;
+    ConvVector sums[kTaps];
+    const auto add_pixels = [&](int t, int64_t begin, int64_t end) {
+      for (int64_t ox = begin; ox < end; ++ox)
+        sums[t] = ConvLanes::fma(load_columns_of<kPartial>(a + left[t] * x.stride + ox * a_pixel, n),
+                                    load_columns_of<kPartial>(b + ox * g.stride, n), sums[t]);
+    };
 #pragma GCC unroll 16
-      for (int t = 0; t < kTaps; ++t) {
-        sums[t] = ConvLanes::set1(0.0F);
-        add_pixels(t, across[t].begin, across[t].end < inside_begin ? across[t].end : inside_begin);
-      }
-      for (int64_t ox = inside_begin; ox < inside_end; ++ox) {
-        const ConvVector right = load_columns_of<kPartial>(b + ox * g.stride, n);
+    for (int t = 0; t < kTaps; ++t) {
+      sums[t] = ConvLanes::set1(0.0F);
+      add_pixels(t, across[t].begin, across[t].end < inside_begin ? across[t].end : inside_begin);
+    }
+    for (int64_t ox = inside_begin; ox < inside_end; ++ox) {
+      const ConvVector right = load_columns_of<kPartial>(b + ox * g.stride, n);
 #pragma GCC unroll 16
-        for (int t = 0; t < kTaps; ++t)
-          sums[t] = ConvLanes::fma(load_columns_of<kPartial>(a + left[t] * x.stride + ox * a_pixel, n), right,
-                                   sums[t]);
-      }
+      for (int t = 0; t < kTaps; ++t)
+        sums[t] = ConvLanes::fma(load_columns_of<kPartial>(a + left[t] * x.stride + ox * a_pixel, n),
+                                    right, sums[t]);
+    }
 #pragma GCC unroll 16
-      for (int t = 0; t < kTaps; ++t) {
-        add_pixels(t, across[t].begin > inside_end ? across[t].begin : inside_end, across[t].end);
-        totals[t] = ConvLanes::fma(one, totals[t], sums[t]);
-      }
+    for (int t = 0; t < kTaps; ++t) {
+      add_pixels(t, across[t].begin > inside_end ? across[t].begin : inside_end, across[t].end);
+      totals[t] = ConvLanes::fma(one, totals[t], sums[t]);
     }
   }
   for (int t = 0; t < kTaps; ++t) {
@@ -241,27 +239,27 @@ void add_filter_row(const StepConv& conv, int64_t batch, const StepImages& x, co
 
 /// A filter of kPartial or whole vectors of channels, in rows of three taps and single ones.
 template <bool kPartial>
-void add_filter(const StepConv& conv, int64_t batch, const StepImages& x, const StepImages& g,
-                int64_t channel, int64_t n, float* weights, int64_t weight_stride) {
+void add_filter(const StepConv& conv, int64_t i, const StepImages& x, const StepImages& g, int64_t channel,
+                int64_t n, float* weights, int64_t weight_stride) {
   for (int64_t h = 0; h < conv.kernel_height; ++h) {
     float* row = weights + h * conv.kernel_width * weight_stride + channel;
     int64_t w = 0;
     for (; w + 3 <= conv.kernel_width; w += 3)
-      add_filter_row<3, kPartial>(conv, batch, x, g, h, w, channel, n, row + w * weight_stride,
-                                  weight_stride);
+      add_filter_row<3, kPartial>(conv, i, x, g, h, w, channel, n, row + w * weight_stride, weight_stride);
     for (; w < conv.kernel_width; ++w)
-      add_filter_row<1, kPartial>(conv, batch, x, g, h, w, channel, n, row + w * weight_stride,
-                                  weight_stride);
+      add_filter_row<1, kPartial>(conv, i, x, g, h, w, channel, n, row + w * weight_stride, weight_stride);
   }
 }
 
 void depthwise_weight(const StepConv& conv, int64_t batch, const StepImages& x, const StepImages& g,
                       float* weights, int64_t weight_stride, int64_t begin, int64_t end) {
   constexpr int64_t kUnit = 16;
-  for (int64_t c = begin * kUnit; c < end * kUnit && c < conv.in_channels; c += kConvLanes) {
-    const int64_t left = conv.in_channels - c;
-    left < kConvLanes ? add_filter<true>(conv, batch, x, g, c, left, weights, weight_stride)
-                      : add_filter<false>(conv, batch, x, g, c, 0, weights, weight_stride);
+  for (int64_t i = 0; i < batch; ++i) {  // an image stays in the nearer caches for all taps
+    for (int64_t c = begin * kUnit; c < end * kUnit && c < conv.in_channels; c += kConvLanes) {
+      const int64_t left = conv.in_channels - c;
+      left < kConvLanes ? add_filter<true>(conv, i, x, g, c, left, weights, weight_stride)
+                        : add_filter<false>(conv, i, x, g, c, 0, weights, weight_stride);
+    }
   }
 }
 

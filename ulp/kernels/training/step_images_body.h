@@ -63,24 +63,40 @@ inline void store_floats(float* p, ImageFloats v) {
   *reinterpret_cast<StoredImageFloats*>(p) = v;
 }
 
-/// Of n <= kMomentRows rows of kFloats columns: a mean in fp32, and the differences from it, whose sum corrects it.
+constexpr int64_t kGroupRows = 8;       ///< read side by side, so that memory is read in order
+constexpr int64_t kGroupColumns = 512;  ///< whose sums lie in the nearest cache
+
+/// Of n <= kMomentRows rows: means in fp32, the sums of the differences from them, which correct them, and of their
+/// squares. At most kGroupColumns columns.
 struct BlockMoments {
-  float mean[kFloats], rest[kFloats], squares[kFloats];
+  float mean[kGroupColumns], rest[kGroupColumns], squares[kGroupColumns];
 };
-inline void block_moments(const float* x, int64_t stride, int64_t n, BlockMoments& made) {
-  ImageFloats sums = {}, rest = {}, squares = {};
-  const float* row = x;
-  for (int64_t r = 0; r < n; ++r, row += stride) sums += load_floats(row);
-  const ImageFloats mean = sums * (1.0F / static_cast<float>(n));
-  row = x;
-  for (int64_t r = 0; r < n; ++r, row += stride) {
-    const ImageFloats difference = load_floats(row) - mean;
-    rest += difference;
-    squares += difference * difference;
+inline void block_moments(const float* x, int64_t stride, int64_t n, int64_t columns, BlockMoments& made) {
+  const float share = 1.0F / static_cast<float>(n);
+  for (int64_t c = 0; c < columns; ++c) made.mean[c] = made.rest[c] = made.squares[c] = 0.0F;
+  for (int64_t begin = 0; begin < n; begin += kGroupRows) {
+    const int64_t end = n - begin < kGroupRows ? n : begin + kGroupRows;
+    for (int64_t c = 0; c < columns; c += kFloats) {
+      ImageFloats sums = load_floats(made.mean + c);
+      for (int64_t r = begin; r < end; ++r) sums += load_floats(x + r * stride + c);
+      store_floats(made.mean + c, sums);
+    }
   }
-  store_floats(made.mean, mean);
-  store_floats(made.rest, rest);
-  store_floats(made.squares, squares);
+  for (int64_t c = 0; c < columns; ++c) made.mean[c] *= share;
+  for (int64_t begin = 0; begin < n; begin += kGroupRows) {
+    const int64_t end = n - begin < kGroupRows ? n : begin + kGroupRows;
+    for (int64_t c = 0; c < columns; c += kFloats) {
+      const ImageFloats mean = load_floats(made.mean + c);
+      ImageFloats rest = load_floats(made.rest + c), squares = load_floats(made.squares + c);
+      for (int64_t r = begin; r < end; ++r) {
+        const ImageFloats difference = load_floats(x + r * stride + c) - mean;
+        rest += difference;
+        squares += difference * difference;
+      }
+      store_floats(made.rest + c, rest);
+      store_floats(made.squares + c, squares);
+    }
+  }
 }
 
 /// Moments of columns that are joined with those of more rows.
@@ -103,13 +119,14 @@ void norm_moments(const StepRows& x, double* moments) {
     const auto count = static_cast<double>(n);
     const double inverse = 1 / count;
     const JoinedRows joined(static_cast<double>(r), count);
-    for (int64_t c = 0; c < padded; c += kFloats) {
-      block_moments(x.data + r * x.stride + c, x.stride, n, part);
-      for (int64_t l = 0; l < kFloats; ++l) {
-        const double off = static_cast<double>(part.rest[l]) * inverse;
-        joined.join(static_cast<double>(part.mean[l]) + off,
-                    static_cast<double>(part.squares[l]) - off * off * count, moments[c + l],
-                    moments[padded + c + l]);
+    for (int64_t first = 0; first < padded; first += kGroupColumns) {
+      const int64_t columns = padded - first < kGroupColumns ? padded - first : kGroupColumns;
+      block_moments(x.data + r * x.stride + first, x.stride, n, columns, part);
+      for (int64_t c = 0; c < columns; ++c) {
+        const double off = static_cast<double>(part.rest[c]) * inverse;
+        joined.join(static_cast<double>(part.mean[c]) + off,
+                    static_cast<double>(part.squares[c]) - off * off * count, moments[first + c],
+                    moments[padded + first + c]);
       }
     }
   }
@@ -207,29 +224,43 @@ inline ImageFloats norm_share(ImageFloats g, ImageFloats x, ImageFloats mean, Im
   return value >= kNormCap ? ImageFloats{} : above;
 }
 
+/// Rows [begin, end) of at most kGroupColumns columns from `first` on, added to sums of h and of h (x - mean).
+template <NormFinish kFinish>
+inline void add_norm_group(const StepRows& g, const float* x, const StepNormRows& norm, int64_t begin,
+                           int64_t end, int64_t first, int64_t columns, float* sums, float* products) {
+  for (int64_t c = 0; c < columns; c += kFloats) {
+    const int64_t at = first + c;
+    const ImageFloats mean = load_floats(norm.mean() + at), scale = load_floats(norm.scale() + at),
+                      bias = load_floats(norm.bias() + at);
+    ImageFloats sum = load_floats(sums + c), product = load_floats(products + c);
+    for (int64_t r = begin; r < end; ++r) {
+      const ImageFloats value = load_floats(x + r * g.stride + at);
+      const ImageFloats h =
+          norm_share<kFinish>(load_floats(g.data + r * g.stride + at), value, mean, scale, bias);
+      sum += h;
+      product += h * (value - mean);
+    }
+    store_floats(sums + c, sum);
+    store_floats(products + c, product);
+  }
+}
+
 template <NormFinish kFinish>
 void sum_norm_gradient(const StepRows& g, const float* x, const StepNormRows& norm, double* sums) {
   const int64_t padded = padded_columns(g.width);
   for (int64_t c = 0; c < 2 * padded; ++c) sums[c] = 0;
-  float parts[2][kFloats];
+  float parts[2][kGroupColumns];
   for (int64_t begin = 0; begin < g.rows; begin += kMomentRows) {
     const int64_t end = g.rows - begin < kMomentRows ? g.rows : begin + kMomentRows;
-    for (int64_t c = 0; c < padded; c += kFloats) {
-      const ImageFloats mean = load_floats(norm.mean() + c), scale = load_floats(norm.scale() + c),
-                        bias = load_floats(norm.bias() + c);
-      ImageFloats sum = {}, product = {};
-      const float *gradient = g.data + begin * g.stride + c, *row = x + begin * g.stride + c;
-      for (int64_t r = begin; r < end; ++r, gradient += g.stride, row += g.stride) {
-        const ImageFloats value = load_floats(row);
-        const ImageFloats h = norm_share<kFinish>(load_floats(gradient), value, mean, scale, bias);
-        sum += h;
-        product += h * (value - mean);
-      }
-      store_floats(parts[0], sum);
-      store_floats(parts[1], product);
-      for (int64_t l = 0; l < kFloats; ++l) {
-        sums[c + l] += static_cast<double>(parts[0][l]);
-        sums[padded + c + l] += static_cast<double>(parts[1][l]);
+    for (int64_t first = 0; first < padded; first += kGroupColumns) {
+      const int64_t columns = padded - first < kGroupColumns ? padded - first : kGroupColumns;
+      for (int64_t c = 0; c < columns; ++c) parts[0][c] = parts[1][c] = 0.0F;
+      for (int64_t r = begin; r < end; r += kGroupRows)
+        add_norm_group<kFinish>(g, x, norm, r, end - r < kGroupRows ? end : r + kGroupRows, first, columns,
+                                parts[0], parts[1]);
+      for (int64_t c = 0; c < columns; ++c) {
+        sums[first + c] += static_cast<double>(parts[0][c]);
+        sums[padded + first + c] += static_cast<double>(parts[1][c]);
       }
     }
   }
