@@ -1,4 +1,5 @@
-// Compiled steps of convolutional networks beside LibTorch in float64: convolutions, batch norm, pooling and what joins them.
+// Compiled steps of convolutional networks beside LibTorch in float64: convolutions, batch norm, pooling and
+// what joins them.
 #include "compiled_support.h"
 #include "error_of.h"
 #include "ulp/models/registry.h"
@@ -252,7 +253,7 @@ TEST(CompiledImages, RunningStatisticsAndCountersAreLibTorchs) {
     const at::Tensor loss = torch::cross_entropy_loss(same->forward(images.to(torch::kDouble)), classes);
     loss.backward();
     sgd.step();
-    // What a look at the result changes: nothing.
+    // A look at the result changes nothing.
     std::vector<float> result(static_cast<size_t>(step.result_size(images.size(0))));
     step.forward(images.const_data_ptr<float>(), images.size(0), result.data());
     EXPECT_NEAR(double{step.step(images, classes)}, loss.item<double>(), 1e-5);
@@ -322,8 +323,9 @@ TEST(CompiledImages, NothingChangesWhereAStepIsRefused) {
   expect_unchanged();
 }
 
-/// The networks of ulp::models, with the gradients of LibTorch in float64. Numbers near the kinks of relu fall on different sides in
-/// both, so that the difference of all gradients of a parameter is measured: LibTorch in fp32 has no other.
+/// The networks of ulp::models, with the gradients of LibTorch in float64. Numbers near the kinks of relu
+/// fall on different sides in both, so that the difference of all gradients of a parameter is measured:
+/// LibTorch in fp32 has no other.
 TEST(CompiledImages, ReferenceNetworks) {
   for (const char* name : {"resnet8", "mobilenet_v2", "lenet5", "unet"}) {
     SCOPED_TRACE(name);

@@ -124,9 +124,9 @@ inline void expect_same_bits(const Tensors& a, const Tensors& b) {
 
 /// The loss and the gradients of a compiled step beside those of LibTorch in float64, and on one thread
 /// beside several. Each gradient is a chain of products and sums: as many rounding errors of at most 2^-24 as
-/// numbers are summed on the way, times the largest gradient of its tensor; curves count for 16. `more_terms`: what
-/// else is summed, pixels for example. `cancelled`: the size of the terms of gradients that are nearly 0 in
-/// all, as those of a bias before batch norm.
+/// numbers are summed on the way, times the largest gradient of its tensor; curves count for 16.
+/// `more_terms`: what else is summed, pixels for example. `cancelled`: the size of the terms of gradients
+/// that are nearly 0 in all, as those of a bias before batch norm.
 inline void expect_gradients(const std::string& name, const Function& function, const Tensors& parameters,
                              const Tensors& inputs, const LossFunction& loss, const at::Tensor& targets = {},
                              double more_terms = 0, double cancelled = 0) {

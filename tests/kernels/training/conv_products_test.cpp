@@ -1,4 +1,5 @@
-// Convolutions of a training step on every instruction set: the bits of their chains of multiply-adds, and LibTorch's numbers.
+// Convolutions of a training step on every instruction set: the bits of their chains of multiply-adds, and
+// LibTorch's numbers.
 #include "ulp/kernels/training/conv_products.h"
 
 #include <gtest/gtest.h>

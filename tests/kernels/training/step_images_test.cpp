@@ -1,5 +1,5 @@
-// Loops over images of a training step: the bits of the plain ones on every instruction set, statistics beside float64, and what
-// pools do with equal numbers and NaN.
+// Loops over images of a training step: the bits of the plain ones on every instruction set, statistics
+// beside float64, and what pools do with equal numbers and NaN.
 #include "ulp/kernels/training/step_images.h"
 
 #include <gtest/gtest.h>

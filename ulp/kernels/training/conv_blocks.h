@@ -1,5 +1,6 @@
-// How a convolution of a training step is cut into blocks of pixels, which the kernels of every instruction set and their callers
-// share: by its sizes alone, never by threads or vectors. Everything has internal linkage.
+// How a convolution of a training step is cut into blocks of pixels, which the kernels of every instruction
+// set and their callers share: by its sizes alone, never by threads or vectors. Everything has internal
+// linkage.
 #pragma once
 
 #include "ulp/kernels/training/conv_products_ops.h"
@@ -82,8 +83,8 @@ inline int64_t panel_columns(int64_t columns) {
   return conv_ceil(columns, kConvPanel / 2) * (kConvPanel / 2);
 }
 
-/// Taps of one dimension that reach a pixel of the input with (pixel + pad) % stride = phase: `count` of them, the last
-/// one first, `last`, last - step, ... Neighbours are `move` pixels of the result apart.
+/// Taps of one dimension that reach a pixel of the input with (pixel + pad) % stride = phase: `count` of
+/// them, the last one first, `last`, last - step, ... Neighbours are `move` pixels of the result apart.
 struct ConvPhase {
   int64_t last = 0, step = 1, count = 0, move = 1;
 };

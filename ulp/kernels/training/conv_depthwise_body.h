@@ -1,5 +1,5 @@
-// Convolutions with one filter a channel: vectors go along the channels. Part of conv_products_body.h; everything here has internal
-// linkage.
+// Convolutions with one filter a channel: vectors go along the channels. Part of conv_products_body.h;
+// everything here has internal linkage.
 namespace ulp::kernels {
 namespace {
 
@@ -17,7 +17,7 @@ inline TapRange taps_inside(int64_t first, int64_t size, int64_t kernel, int64_t
   return made;
 }
 
-/// What the windows of a run of pixels share: taps (h, w), each so many floats from the one before.
+/// Steps that the windows of a run of pixels share: taps (h, w), each so many floats from the one before.
 struct TapSteps {
   int64_t a_row, a_column, w_row, w_column, rows, columns;
   int64_t a_pixel, y_pixel;  ///< from a pixel of the run to the next
@@ -117,8 +117,8 @@ void depthwise_forward(const StepConv& conv, const StepImages& x, const float* w
   }
 }
 
-/// Taps of one dimension that reach a pixel of the input from pixels of the result: `count`, the first one being tap `tap` at
-/// pixel `from`; the next ones are `step` taps before and `move` pixels on.
+/// Taps of one dimension that reach a pixel of the input from pixels of the result: `count`, the first one
+/// being tap `tap` at pixel `from`; the next ones are `step` taps before and `move` pixels on.
 struct ReachingTaps {
   int64_t tap, from, step, move, count;
 };
@@ -180,8 +180,8 @@ inline TapRange pixels_of_tap(int64_t offset, int64_t stride, int64_t size, int6
   return made;
 }
 
-/// Sums of the taps of one row of a filter over one image, kTaps at a time, n channels if kPartial: for each row of
-/// the image a chain, which is added to the sum of those before, from 0 in the first image.
+/// Sums of the taps of one row of a filter over one image, kTaps at a time, n channels if kPartial: for each
+/// row of the image a chain, which is added to the sum of those before, from 0 in the first image.
 template <int kTaps, bool kPartial>
 void add_filter_row(const StepConv& conv, int64_t i, const StepImages& x, const StepImages& g, int64_t h,
                     int64_t w, int64_t channel, int64_t n, float* to, int64_t weight_stride) {

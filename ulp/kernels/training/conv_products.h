@@ -1,5 +1,5 @@
-// The convolutions of a training step, forward and backward, on images that lie channels-last: products of windows with packed
-// panels of weights, without scratch memory of the caller's.
+// The convolutions of a training step, forward and backward, on images that lie channels-last: products of
+// windows with packed panels of weights, without scratch memory of the caller's.
 #pragma once
 
 #include "ulp/base/export.h"
@@ -14,7 +14,8 @@ ULP_API const ConvProductOps& conv_product_ops(Isa isa);
 /// channels that are summed are so many words. The bits are those of conv_product_ops() of numbers rounded to bf16.
 ULP_API const ConvProductOps& conv_word_ops(Isa isa);
 
-/// Whether the kernels take the sizes: at most 256 taps and windows of at most 32768 numbers, unless it is depthwise.
+/// Whether the kernels take the sizes: at most 256 taps and windows of at most 32768 numbers, unless it is
+/// depthwise.
 ULP_API bool conv_fits(const StepConv& conv);
 
 /// How many units each product has, which may be computed in any order and by any thread.

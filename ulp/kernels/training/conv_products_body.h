@@ -33,8 +33,8 @@ struct ReadAhead {
   }
 };
 
-/// A block of pixels whose windows are multiplied by the panels of weights: taps[t] + k is the place of the numbers
-/// of a window from its first one on.
+/// A block of pixels whose windows are multiplied by the panels of weights: taps[t] + k is the place of the
+/// numbers of a window from its first one on.
 struct TapGrid {
   int64_t images, rows, columns;
   const float* a;
@@ -56,7 +56,7 @@ inline __attribute__((always_inline)) ConvVector load_some(const float* p, int64
   return n >= kConvLanes ? ConvLanes::load(p) : ConvLanes::load_first(p, n);
 }
 
-/// The same where it is known.
+/// Loads n columns if kPartial, or a vector.
 template <bool kPartial>
 inline __attribute__((always_inline)) ConvVector load_columns_of(const float* p, int64_t n) {
   if constexpr (kPartial) {
@@ -239,7 +239,7 @@ inline ReadAhead rows_ahead(const StepImages& x, int64_t height, int64_t width, 
   const int64_t begin = first < 0 ? 0 : first, end = first + rows < height ? first + rows : height;
   return {x.data + (unit.image * height + begin) * row, end > begin ? (end - begin) * row : 0};
 }
-/// What a forward product of a unit reads.
+/// Rows that a forward product of a unit reads.
 inline ReadAhead windows_ahead(const StepConv& conv, const StepImages& x, const ConvUnit& unit) {
   if (conv.taps() == 1 && conv.stride_width > 1) return {};  // every second pixel
   return rows_ahead(
@@ -334,8 +334,8 @@ void conv_forward(const StepConv& conv, int64_t batch, const StepImages& x, cons
   }
 }
 
-/// Pixels of a unit of one phase, in one dimension: from `first` on in steps of the stride, and the pixel of g that its first
-/// tap reads.
+/// Pixels of a unit of one phase, in one dimension: from `first` on in steps of the stride, and the pixel of
+/// g that its first tap reads.
 struct PhaseLine {
   int64_t first, count, from;
 };

@@ -1,5 +1,5 @@
-// The table of products of the convolutions of a training step that each instruction set fills in. Plain data, see
-// float_bits.h for why.
+// The table of products of the convolutions of a training step that each instruction set fills in. Plain
+// data, see float_bits.h for why.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct StepImages {
   int64_t stride = 0;
 };
 
-/// What a forward product or the gradient of an input writes.
+/// Where a forward product or the gradient of an input writes, and what it starts and ends with.
 struct StepConvResult {
   float* data = nullptr;
   int64_t stride = 0;
@@ -40,10 +40,11 @@ struct StepConvResult {
   bool relu = false;            ///< at the end: max(0, sum); a NaN passes
 };
 
-/// Each number of a result is one chain of multiply-adds with one rounding each: over the taps, row by row, and for each over
-/// the channels. A tap outside the image counts as zeros (depthwise: is left out). For gradients of inputs the taps
-/// are in reverse order. A gradient of a weight is one chain over the pixels of a block, row by row; the
-/// blocks (conv_blocks.h) are then added in order. So every instruction set gives the same bits, whoever computes which units.
+/// Each number of a result is one chain of multiply-adds with one rounding each: over the taps, row by row,
+/// and for each over the channels. A tap outside the image counts as zeros (depthwise: is left out). For
+/// gradients of inputs the taps are in reverse order. A gradient of a weight is one chain over the pixels of
+/// a block, row by row; the blocks (conv_blocks.h) are then added in order. So every instruction set gives
+/// the same bits, whoever computes which units.
 struct ConvProductOps {
   /// Units [begin, end) of conv_forward_units().
   void (*forward)(const StepConv& conv, int64_t batch, const StepImages& x, const float* packed,
@@ -51,11 +52,11 @@ struct ConvProductOps {
   /// Units [begin, end) of conv_input_units(): the gradient of x from that of y, or a transposed convolution.
   void (*input_gradient)(const StepConv& conv, int64_t batch, const StepImages& g, const float* packed,
                          const StepConvResult& dx, int64_t begin, int64_t end);
-  /// Units [begin, end) of conv_weight_units(): the gradient in the order of pack_conv_forward(); what lies behind the last
-  /// channel of a panel is not defined.
+  /// Units [begin, end) of conv_weight_units(): the gradient in the order of pack_conv_forward(); what lies
+  /// behind the last channel of a panel is not defined.
   void (*weight_gradient)(const StepConv& conv, int64_t batch, const StepImages& x, const StepImages& g,
                           float* packed, int64_t begin, int64_t end);
-  /// Of images [begin, end); weights as [tap][channel], `weight_stride` apart.
+  /// Images [begin, end); weights lie as [tap][channel], `weight_stride` apart.
   void (*depthwise_forward)(const StepConv& conv, const StepImages& x, const float* weights,
                             int64_t weight_stride, const StepConvResult& y, int64_t begin, int64_t end);
   void (*depthwise_input)(const StepConv& conv, const StepImages& g, const float* weights,

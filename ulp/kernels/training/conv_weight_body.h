@@ -1,4 +1,5 @@
-// Gradients of the weights of convolutions. Part of conv_products_body.h; everything here has internal linkage.
+// Gradients of the weights of convolutions. Part of conv_products_body.h; everything here has internal
+// linkage.
 namespace ulp::kernels {
 namespace {
 
@@ -11,7 +12,8 @@ struct WeightGrid {
   int64_t g_image, g_row, g_column;
 };
 
-/// to(m, j) += the sum of a[m] g[j] over the pixels, j in kVectors vectors, the last one of n columns if kPartial.
+/// to(m, j) += the sum of a[m] g[j] over the pixels, j in kVectors vectors, the last one of n columns if
+/// kPartial.
 template <int kRows, int kVectors, bool kPartial>
 void add_weight_tile(const WeightGrid& p, float* to, int64_t to_step, int64_t n) {
   ConvVector sums[kRows][kVectors];

@@ -1,5 +1,5 @@
-// Vectors of plain C++ for the products of training steps. Included by files of that instruction set alone; everything here has
-// internal linkage.
+// Vectors of plain C++ for the products of training steps. Included by files of that instruction set alone;
+// everything here has internal linkage.
 #pragma once
 
 #include <cstdint>

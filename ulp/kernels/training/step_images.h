@@ -1,4 +1,5 @@
-// Loops over images that lie channels-last, for compiled training steps: batch norm, pooling, and other orders of their numbers.
+// Loops over images that lie channels-last, for compiled training steps: batch norm, pooling, and other
+// orders of their numbers.
 #pragma once
 
 #include "ulp/base/export.h"

@@ -1,5 +1,6 @@
-// The loops of step_images_ops.h, on vectors along the channels. Included once by a file per instruction set, which names its table with
-// ULP_STEP_IMAGE_OPS and the bytes of its vectors with ULP_VECTOR_BYTES; everything here has internal linkage.
+// The loops of step_images_ops.h, on vectors along the channels. Included once by a file per instruction set,
+// which names its table with ULP_STEP_IMAGE_OPS and the bytes of its vectors with ULP_VECTOR_BYTES;
+// everything here has internal linkage.
 #include "ulp/kernels/training/step_images_ops.h"
 
 namespace ulp::kernels {
@@ -66,8 +67,8 @@ inline void store_floats(float* p, ImageFloats v) {
 constexpr int64_t kGroupRows = 8;       ///< read side by side, so that memory is read in order
 constexpr int64_t kGroupColumns = 512;  ///< whose sums lie in the nearest cache
 
-/// Of n <= kMomentRows rows: means in fp32, the sums of the differences from them, which correct them, and of their
-/// squares. At most kGroupColumns columns.
+/// Moments of n <= kMomentRows rows: means in fp32, the sums of the differences from them, which correct
+/// them, and of their squares. At most kGroupColumns columns.
 struct BlockMoments {
   float mean[kGroupColumns], rest[kGroupColumns], squares[kGroupColumns];
 };
@@ -213,7 +214,7 @@ void norm_apply(const StepRows& x, const StepNormRows& norm, const float* addend
                     : apply_norm_by<false>(x, norm, addend, finish, y);
 }
 
-/// What comes to batch norm of a gradient.
+/// Gradients before the finish of batch norm.
 template <NormFinish kFinish>
 inline ImageFloats norm_share(ImageFloats g, ImageFloats x, ImageFloats mean, ImageFloats scale,
                               ImageFloats bias) {
@@ -224,7 +225,8 @@ inline ImageFloats norm_share(ImageFloats g, ImageFloats x, ImageFloats mean, Im
   return value >= kNormCap ? ImageFloats{} : above;
 }
 
-/// Rows [begin, end) of at most kGroupColumns columns from `first` on, added to sums of h and of h (x - mean).
+/// Rows [begin, end) of at most kGroupColumns columns from `first` on, added to sums of h and of h (x -
+/// mean).
 template <NormFinish kFinish>
 inline void add_norm_group(const StepRows& g, const float* x, const StepNormRows& norm, int64_t begin,
                            int64_t end, int64_t first, int64_t columns, float* sums, float* products) {

@@ -2,7 +2,8 @@
 namespace ulp::kernels {
 namespace {
 
-/// Pixels of one dimension that a window reads: first, first + step, ... below end; `whole` numbers of it count with the padding.
+/// Pixels of one dimension that a window reads: first, first + step, ... below end; `whole` numbers of it
+/// count with the padding.
 struct PoolWindow {
   int64_t tap, first, step, end, whole;
 };
@@ -123,7 +124,7 @@ void max_pool_gradient(const StepPool& p, const StepImages& g, const float* plac
   }
 }
 
-/// What an average is divided by.
+/// The divisor of an average.
 inline float pool_divisor(const StepPool& p, const PoolWindow& down, const PoolWindow& across) {
   if (p.divisor != 0) return static_cast<float>(p.divisor);
   if (p.count_include_pad) return static_cast<float>(down.whole * across.whole);

@@ -139,8 +139,8 @@ class Builder {
   int stored(const graph::Node& node, const graph::Argument& argument);
   /// The argument where it is, in the order that it has.
   int in_memory(const graph::Node& node, std::string_view argument);
-  /// Whether the node's result is images, one of its arguments lies so, and this one has the result's sizes or is a number
-  /// for each channel, [C, 1, 1] or [N, C, 1, 1].
+  /// Whether the node's result is images, one of its arguments lies so, and this one has the result's sizes
+  /// or is a number for each channel, [C, 1, 1] or [N, C, 1, 1].
   bool takes_images(const graph::Node& node, std::string_view argument) const;
   /// Such an argument as images of the result's sizes.
   int broadcast_pixels(const graph::Node& node, std::string_view argument);
@@ -172,8 +172,8 @@ class Builder {
   void add_counter(const graph::Node& node, const graph::Argument& counter, std::optional<double> step);
   /// Says that a function may be the end of the batch norm that made y; the result tells which one is.
   std::shared_ptr<kernels::NormFinish> add_norm_end(int y);
-  /// Makes finish(x) = y the end of the batch norm, or a relu that of the sum with one, that made x; false where it cannot
-  /// be.
+  /// Makes finish(x) = y the end of the batch norm, or a relu that of the sum with one, that made x; false
+  /// where it cannot be.
   bool end_norm(int x, int y, kernels::NormFinish finish);
   /// Makes a + b = y the end of a batch norm that made one of them; false where it cannot be.
   bool end_norm_by_sum(int a, int b, int y);

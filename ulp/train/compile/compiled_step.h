@@ -40,9 +40,8 @@ struct CompileOptions {
 };
 
 /// A network, a loss and an optimizer rule as one list of kernel calls over one block of memory, for small
-/// networks, whose steps are mostly bookkeeping otherwise. Computes in fp32, small instructions on the
-/// calling thread. After the first step of a batch size (or of a larger one) it allocates nothing and calls
-/// no operator of LibTorch.
+/// and for convolutional networks. Computes in fp32, small instructions on the calling thread. After the
+/// first step of a batch size (or of a larger one) it allocates nothing and calls no operator of LibTorch.
 ///
 /// Parameters are those of the graph and are updated where they are; moments and numbers of steps are the
 /// optimizer's, which may be saved, loaded and given other learning rates between steps. Results are the same
@@ -55,12 +54,13 @@ class ULP_API CompiledStep {
   CompiledStep& operator=(CompiledStep&&) noexcept;
   ~CompiledStep();
 
-  /// One step on the samples of `inputs`, one tensor for each input of the graph, dense, of float32 or int64 as captured.
-  /// `targets`: of the result's sizes, or for classes int64 [rows]; undefined for LossFunction::none(). `weights`: float32
-  /// [rows], for weighted_cross_entropy alone. Gives the
-  /// loss before the update. Throws Error for other tensors and for classes out of range, and where a parameter has other sizes,
-  /// hooks or another requires_grad than when the step was compiled, or the optimizer other parameters; then no weight and no
-  /// state has changed.
+  /// One step on the samples of `inputs`, one tensor for each input of the graph, dense, of float32 or int64
+  /// as captured. `targets`: of the result's sizes, or for classes int64 [rows], of images [N, C, H, W] int64
+  /// [N, H, W]; undefined for LossFunction::none(). `weights`: float32 [rows], for weighted_cross_entropy
+  /// alone. Gives the loss before the update. In train mode the running statistics of batch norm move. Throws
+  /// Error for other tensors and for classes out of range, for one number a channel under batch norm in train
+  /// mode, and where a parameter has other sizes, hooks or another requires_grad than when the step was
+  /// compiled, or the optimizer other parameters; then no weight, no buffer and no state has changed.
   float step(const std::vector<at::Tensor>& inputs, const at::Tensor& targets = {},
              const at::Tensor& weights = {});
   /// Makes one step for a graph of one input.
@@ -76,7 +76,8 @@ class ULP_API CompiledStep {
   float step(std::span<const void* const> inputs, const void* targets, const float* weights, int64_t batch);
 
   /// The forward and backward pass of a step alone, with the same checks: gradient() has what apply() then
-  /// uses. No weight and no state changes. Gives the loss.
+  /// uses. No weight and no state changes; running statistics of batch norm do, as in the network's own
+  /// forward. Gives the loss.
   float backward(const std::vector<at::Tensor>& inputs, const at::Tensor& targets = {},
                  const at::Tensor& weights = {});
   float backward(std::span<const void* const> inputs, const void* targets, const float* weights,
@@ -90,8 +91,9 @@ class ULP_API CompiledStep {
   /// are. Throws Error where there was none since the last update, and as step() does.
   const amp::FusedStepResult& apply();
 
-  /// The result of the network as it is now, in the mode in which it was compiled, with the dropout of the next step: `result` holds result_size(batch)
-  /// numbers. Allocates as step() does.
+  /// The result of the network as it is now, in the mode in which it was compiled, with the dropout of the
+  /// next step: `result` holds result_size(batch) numbers. Changes nothing: in train mode batch norm takes
+  /// the statistics of this batch and leaves its running ones. Allocates as step() does.
   void forward(const float* input, int64_t batch, float* result);
   /// Computes the result for any inputs.
   void forward(std::span<const void* const> inputs, int64_t batch, float* result);

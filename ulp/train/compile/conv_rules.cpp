@@ -14,8 +14,8 @@ namespace {
 
 using kernels::StepConv;
 
-/// What a convolution reads; `x` and `y` are those of the convolution that is planned, which a transposed one reads the other
-/// way round.
+/// Operands of a convolution; `x` and `y` are those of the convolution that is planned, which a transposed
+/// one reads the other way round.
 struct ConvOperands {
   int x = -1, y = -1, weight = -1, bias = -1, shape = -1;
   int packed = -1;     ///< weights of the forward product
@@ -42,14 +42,14 @@ int pack_weights(Builder& builder, const ConvOperands& of, bool reversed) {
   return packed;
 }
 
-/// What was summed for packed weights becomes the gradient of the weights.
+/// Sums for packed weights become the gradient of the weights.
 void add_weight_gradient(Builder& builder, const ConvOperands& of, int products) {
   if (builder.is_attribute(of.weight)) {
     return builder.contribute(of.weight, true, [&](int out, bool adds) {
       builder.emit({.op = Op::unpack_weights, .out = out, .a = products, .adds = adds, .shape = of.shape});
     });
   }
-  // What a mask keeps has its gradient in rows of the arena.
+  // A masked copy has its gradient in rows of the arena.
   const PlanMatrix weight = builder.at(of.weight);
   const int dense = builder.make(RowCount{}, weight.rows.at(1) * weight.width);
   builder.emit({.op = Op::unpack_weights, .out = dense, .a = products, .shape = of.shape});

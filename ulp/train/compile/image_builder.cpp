@@ -1,4 +1,4 @@
-// What rules of images ask of the builder: convolutions and pools of the plan, and the ends of batch norms.
+// Parts of the builder for rules of images: convolutions and pools of the plan, and the ends of batch norms.
 #include <ATen/core/Tensor.h>
 
 #include <cmath>

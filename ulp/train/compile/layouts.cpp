@@ -1,4 +1,5 @@
-// Two orders of the numbers of images: row-major, as all other tensors lie, and channels-last, where a row is a pixel.
+// Two orders of the numbers of images: row-major, as all other tensors lie, and channels-last, where a row is
+// a pixel.
 #include <algorithm>
 
 #include "ulp/train/compile/builder.h"

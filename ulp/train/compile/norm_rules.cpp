@@ -5,7 +5,7 @@ namespace ulp::train::compiled {
 
 namespace {
 
-/// What a batch norm reads.
+/// Operands of a batch norm.
 struct NormOperands {
   int x = -1, weight = -1, bias = -1, mean = -1, variance = -1;
   int norm = -1;  ///< its statistics

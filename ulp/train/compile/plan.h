@@ -110,11 +110,11 @@ enum class Op : uint8_t {
   norm_given,  ///< out = statistics from the mean a and the variance b, with the weight c and the bias d
   norm_apply,  ///< out = finish(a by the statistics b + c)
   norm_gradient_sums,  ///< out = sums of the gradient a, with the input b and the statistics c
-  norm_gradient_join,  ///< out = means of a for b with the statistics c, d (+)= of the weight, e (+)= of the bias
-  norm_gradient,  ///< out = from the gradient a, the input b, the statistics c and the sums d, if there are any
-  norm_update,    ///< the running mean b and variance c move to those of a by p0
-  max_pool,       ///< out = of a, and d = which ones
-  max_pool_gradient,  ///< from the gradient a and which ones b
+  norm_gradient_join,  ///< out = means of a, by c; d (+)= of the weight, e (+)= of the bias
+  norm_gradient,       ///< out = from the gradient a, the input b, the statistics c, the means d if any
+  norm_update,         ///< the running mean b and variance c move to those of a by p0
+  max_pool,            ///< out = of a, and d = which ones
+  max_pool_gradient,   ///< from the gradient a and which ones b
   average_pool,
   average_pool_gradient,
 };

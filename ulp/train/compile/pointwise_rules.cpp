@@ -153,8 +153,8 @@ struct Two {
   int a, b, y;
 };
 
-/// Both operands and the result, all of its sizes; as images where one is, and the other one has its sizes or is a number for
-/// each channel.
+/// Both operands and the result, all of its sizes; as images where one is, and the other one has its sizes or
+/// is a number for each channel.
 Two two_operands(Builder& builder, const graph::Node& node) {
   const bool images = builder.takes_images(node, "self") && builder.takes_images(node, "other");
   const int a =
