@@ -141,7 +141,8 @@ TEST(TrainFlags, ImpossibleCombinationsAreWrongUse) {
   const auto excludes = [&](const std::string& flags, const std::string& text) {
     expect_error(shop.ulp(kQuick + "--compile " + flags), 2, text);
   };
-  excludes("--precision bf16", "--compile is for --precision fp32, and --precision bf16");
+  excludes("--precision fp16",
+           "--compile is for --precision fp32 and --precision bf16, and --precision fp16");
   for (const char* other : {"--watch", "--zero", "--memory-budget"})
     excludes(std::string(other) + (other == std::string("--zero") ? " 1"
                                    : other[2] == 'm'              ? " 1GiB"

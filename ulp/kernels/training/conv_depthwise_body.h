@@ -208,7 +208,7 @@ void add_filter_row(const StepConv& conv, int64_t i, const StepImages& x, const 
     const auto add_pixels = [&](int t, int64_t begin, int64_t end) {
       for (int64_t ox = begin; ox < end; ++ox)
         sums[t] = ConvLanes::fma(load_columns_of<kPartial>(a + left[t] * x.stride + ox * a_pixel, n),
-                                    load_columns_of<kPartial>(b + ox * g.stride, n), sums[t]);
+                                 load_columns_of<kPartial>(b + ox * g.stride, n), sums[t]);
     };
 #pragma GCC unroll 16
     for (int t = 0; t < kTaps; ++t) {
@@ -219,8 +219,8 @@ void add_filter_row(const StepConv& conv, int64_t i, const StepImages& x, const 
       const ConvVector right = load_columns_of<kPartial>(b + ox * g.stride, n);
 #pragma GCC unroll 16
       for (int t = 0; t < kTaps; ++t)
-        sums[t] = ConvLanes::fma(load_columns_of<kPartial>(a + left[t] * x.stride + ox * a_pixel, n),
-                                    right, sums[t]);
+        sums[t] = ConvLanes::fma(load_columns_of<kPartial>(a + left[t] * x.stride + ox * a_pixel, n), right,
+                                 sums[t]);
     }
 #pragma GCC unroll 16
     for (int t = 0; t < kTaps; ++t) {

@@ -270,9 +270,9 @@ double step_cross_entropy(const StepRows& x, const int64_t* classes, const float
     const float* row = x.data + r * x.stride;
     float* to = dx + r * dx_stride;
     const float weight = weights == nullptr ? 1.0F : weights[r], factor = weight * scale;
-    const float largest = largest_of_row(row, x.width);
+    const float largest = largest_of_row(row, x.width), own = row[classes[r]];  // dx may be x
     const float total = exponentials(row, x.width, largest, to);
-    sum += static_cast<double>(weight * (log_of(total) - (row[classes[r]] - largest)));
+    sum += static_cast<double>(weight * (log_of(total) - (own - largest)));
     for (int64_t j = 0; j < x.width; ++j) to[j] = to[j] / total * factor;
     to[classes[r]] -= factor;
   }

@@ -149,6 +149,13 @@ void Builder::set_reshaped(const graph::Node& node, int matrix) {
   });
 }
 
+bool Builder::is_product_alone(int matrix) {
+  const Instruction* writer = last_writer(matrix);
+  return writer != nullptr && at(matrix).alias_of < 0 && !gradients_.contains(matrix) &&
+         (writer->op == Op::forward_product || writer->op == Op::packed_product) &&
+         writer->finish == kernels::ProductFinish::none && read_once(matrix);
+}
+
 bool Builder::read_once(int matrix) const {
   const int memory = built_.plan.root(matrix);
   const auto shares = [&](const graph::Value* value) {
@@ -483,8 +490,18 @@ void Builder::add_loss(const LossFunction& loss) {
     built_.class_sizes = built_.sizes;
     built_.class_sizes.erase(loss.any_rows ? built_.class_sizes.end() - 1 : built_.class_sizes.begin() + 1);
     built_.bounds.push_back({kTargets, at(x).width, "targets", at(x).rows});
+    const Instruction cross_entropy{.op = Op::cross_entropy, .a = x, .mean = loss.mean, .classes = kTargets};
+    if (is_product_alone(x)) {  // logits of texts are the largest matrix: the gradient takes their memory
+      Instruction in_place = cross_entropy;
+      in_place.out = make_alias(x);
+      emit(in_place);
+      gradients_[x] = in_place.out;
+      return;
+    }
     contribute(x, false, [&](int out, bool) {
-      emit({.op = Op::cross_entropy, .out = out, .a = x, .mean = loss.mean, .classes = kTargets});
+      Instruction one = cross_entropy;
+      one.out = out;
+      emit(one);
     });
     return;
   }

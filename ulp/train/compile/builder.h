@@ -214,8 +214,12 @@ class Builder {
     Op plain = Op::forward_product;  ///< what it is where nothing is packed
   };
   void emit_product(const Product& product, bool packs);
-  /// b, or b^T, as the right side of products.
+  /// b, or b^T, as the right side of products. With keep_packed() it is made once: for layers that read the same inputs, and
+  /// in the forward pass for the backward one, which keeps half the bytes of b.
   int packed(int b, bool transposed);
+  void keep_packed(int b) {
+    if (word_numbers_ == 2 && needs_packed_.insert(b).second) packed_of_[{b, false}] = packed(b, false);
+  }
   /// Whether the products of a layer of so many weights are packed.
   bool packs_products(int64_t weights) const;
   const PlanMatrix& at(int matrix) const { return built_.plan.matrices[static_cast<size_t>(matrix)]; }
@@ -254,6 +258,8 @@ class Builder {
 
   /// Whether one argument of the whole graph reads the memory of a matrix, views of it, which share it, left out.
   bool read_once(int matrix) const;
+  /// Whether the last instruction was a product that made it, whose gradients do not read it, and nobody else reads it.
+  bool is_product_alone(int matrix);
 
   /// Adds an instruction; its place may be changed by `last_writer`.
   Instruction& emit(Instruction one);
@@ -293,7 +299,9 @@ class Builder {
   std::map<const graph::Value*, int> integers_;
   std::map<const graph::Value*, std::function<void()>> deferred_;
   std::map<const graph::Value*, int> merged_[2];  ///< by whether transposed
-  std::map<int, size_t> outside_of_;              ///< matrix -> built_.outside
+  std::map<std::pair<int, bool>, int> packed_of_;
+  std::set<int> needs_packed_;
+  std::map<int, size_t> outside_of_;  ///< matrix -> built_.outside
   std::map<int, int> padded_of_, row_major_of_, pixels_of_, words_of_;
   std::map<int, ImageSize> images_;
   std::map<int, std::shared_ptr<kernels::NormFinish>> norm_ends_;

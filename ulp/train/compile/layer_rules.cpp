@@ -49,6 +49,7 @@ void add_linear(Builder& builder, const graph::Node& node) {
   const int bias = in_product ? given : -1;
   const int y = builder.make(node, *node.output());
   const bool packs = builder.packs_products(inputs * outputs);
+  if (packs && !by_inputs && builder.needs_gradient(weight)) builder.keep_packed(x);
   builder.emit_product({.out = y, .a = x, .b = weight, .bias = bias, .right_transposed = !by_inputs}, packs);
   builder.set_needs_gradient(
       y, builder.needs_gradient(x) || builder.needs_gradient(weight) || builder.needs_gradient(bias));
@@ -183,10 +184,17 @@ void Builder::emit_product(const Product& of, bool packs) {
 
 int Builder::packed(int b, bool transposed) {
   constexpr int64_t kPanelColumns = 32;  // of the widest panel
+  const auto cached = packed_of_.find({b, transposed});
+  if (cached != packed_of_.end()) return cached->second;
   const PlanMatrix of = at(b);
   const int64_t columns = transposed ? of.rows.at(1) : of.width;
-  const int made = make(transposed ? RowCount{0, 1, of.width} : of.rows,
-                        (columns + kPanelColumns - 1) / kPanelColumns * kPanelColumns);
+  RowCount inner = transposed ? RowCount{0, 1, of.width} : of.rows;
+  int64_t width = (columns + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
+  if (word_numbers_ == 2) {  // half as many words, of an inner size that may be odd
+    inner.offset += 1;
+    width /= 2;
+  }
+  const int made = make(inner, width);
   emit({.op = Op::pack, .out = made, .a = b, .transposed = transposed});
   return made;
 }
