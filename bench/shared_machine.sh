@@ -1,6 +1,6 @@
 #!/bin/bash
 # Training and inference beside busy processes, as a Markdown table: `ulp train` on resnet14 with the thread count that follows
-# the machine and with a fixed one, and the latency of its engine in fp32.
+# the machine, compiled (--compile) and with a fixed one, and the latency of its engine in fp32.
 #   bench/shared_machine.sh [BUSY...]     numbers of busy processes, by default 0 1 3
 # STEPS (40) is the length of a run of training. Start it on a quiet machine: what else computes counts as busy, too.
 set -eu
@@ -33,8 +33,8 @@ latency() {
 
 rate fp32 --threads "$cores" >/dev/null  # makes the model whose engine is measured; warms up
 "$ulp" lower "$folder/m.safetensors" --out "$folder/m.fp32.ulp" >/dev/null 2>&1
-echo "| busy processes on $cores cores | fp32, steps/s: following | $cores threads | 1 thread | bf16: following | $cores threads | 1 thread | engine fp32, ms |"
-echo "|---:|---:|---:|---:|---:|---:|---:|---:|"
+echo "| busy processes on $cores cores | fp32, steps/s: following | compiled | $cores threads | 1 thread | bf16: following | compiled | $cores threads | 1 thread | engine fp32, ms |"
+echo "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
 for count in "${@:-0 1 3}"; do
   for number in $count; do
     for ((i = 0; i < number; ++i)); do
@@ -43,7 +43,7 @@ for count in "${@:-0 1 3}"; do
     done
     row="| $number |"
     for precision in fp32 bf16; do
-      row+=" $(rate "$precision") | $(rate "$precision" --threads "$cores") | $(rate "$precision" --threads 1) |"
+      row+=" $(rate "$precision") | $(rate "$precision" --compile) | $(rate "$precision" --threads "$cores") | $(rate "$precision" --threads 1) |"
     done
     echo "$row $(latency) |"
     stop_busy

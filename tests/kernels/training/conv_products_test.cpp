@@ -125,8 +125,11 @@ ConvResults run_conv(const ConvProductOps& ops, const DrawnConv& drawn, const Co
     packed.resize(static_cast<size_t>(packed_conv_floats(c)), NAN);
     reversed.resize(static_cast<size_t>(packed_conv_input_floats(c)), NAN);
     products.resize(packed.size(), NAN);
-    pack_conv_forward(c, weights, contiguous_weight_steps(c), packed.data());
-    pack_conv_input(c, weights, contiguous_weight_steps(c), reversed.data());
+    pack_conv_forward(c, weights, contiguous_weight_steps(c), packed.data(), conv_pack_units(c) / 2,
+                      conv_pack_units(c));
+    pack_conv_forward(c, weights, contiguous_weight_steps(c), packed.data(), 0, conv_pack_units(c) / 2);
+    pack_conv_input(c, weights, contiguous_weight_steps(c), reversed.data(), 0, 1);
+    pack_conv_input(c, weights, contiguous_weight_steps(c), reversed.data(), 1, conv_pack_input_units(c));
   }
   const auto forward = [&](const StepConvResult& result) {
     in_pieces(c.depthwise() ? batch : conv_forward_units(c, batch), parts, [&](int64_t b, int64_t e) {
@@ -160,7 +163,8 @@ ConvResults run_conv(const ConvProductOps& ops, const DrawnConv& drawn, const Co
   } else {
     in_pieces(conv_weight_units(c), parts,
               [&](int64_t b, int64_t e) { ops.weight_gradient(c, batch, xs, gs, products.data(), b, e); });
-    unpack_conv_weights(c, products.data(), true, made.dw.data_ptr<float>(), contiguous_weight_steps(c));
+    unpack_conv_weights(c, products.data(), true, made.dw.data_ptr<float>(), contiguous_weight_steps(c), 0,
+                        conv_pack_units(c));
   }
   return made;
 }

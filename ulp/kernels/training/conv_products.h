@@ -38,15 +38,18 @@ struct ConvWords {
   int64_t numbers = 0;
   int64_t channels = 0;  ///< of the weights, which may end within a word
 };
-/// The weights as the forward product reads them. With words the convolution's input channels are so many words; there is one
-/// group then.
+/// Panels of packed weights, which may be packed and unpacked in any order and by any thread.
+ULP_API int64_t conv_pack_units(const StepConv& conv);
+ULP_API int64_t conv_pack_input_units(const StepConv& conv);
+/// The weights as the forward product reads them, the panels [begin, end) of conv_pack_units(). With words the convolution's
+/// input channels are so many words; there is one group then.
 ULP_API void pack_conv_forward(const StepConv& conv, const float* weights, const ConvWeightSteps& steps,
-                               float* packed, const ConvWords& words = {});
-/// And as the gradient of the input reads them: with words its output channels are.
+                               float* packed, int64_t begin, int64_t end, const ConvWords& words = {});
+/// And as the gradient of the input reads them, of conv_pack_input_units(): with words its output channels are.
 ULP_API void pack_conv_input(const StepConv& conv, const float* weights, const ConvWeightSteps& steps,
-                             float* packed, const ConvWords& words = {});
-/// weights [+]= what weight_gradient() left.
+                             float* packed, int64_t begin, int64_t end, const ConvWords& words = {});
+/// weights [+]= what weight_gradient() left, the panels [begin, end) of conv_pack_units().
 ULP_API void unpack_conv_weights(const StepConv& conv, const float* packed, bool adds, float* weights,
-                                 const ConvWeightSteps& steps);
+                                 const ConvWeightSteps& steps, int64_t begin, int64_t end);
 
 }  // namespace ulp::kernels

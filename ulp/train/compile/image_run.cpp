@@ -51,7 +51,7 @@ void for_each_depthwise(const PlannedConv& of, int64_t stride, const Each& each)
   }
 }
 
-void pack(const ImageOperands& of) {
+void pack(const ImageOperands& of, int64_t begin, int64_t end) {
   const PlannedConv& planned = of.planned();
   const kernels::ConvWeightSteps steps{planned.output_step, planned.input_step, planned.tap_step};
   const float* weights = of.a().data;
@@ -59,7 +59,7 @@ void pack(const ImageOperands& of) {
   if (of.one.op == Op::unpack_weights) {
     float* to = out;
     if (!planned.conv.depthwise())
-      return kernels::unpack_conv_weights(planned.conv, weights, of.one.adds, to, steps);
+      return kernels::unpack_conv_weights(planned.conv, weights, of.one.adds, to, steps, begin, end);
     return for_each_depthwise(planned, of.a().stride, [&](int64_t place, int64_t at) {
       to[at] = of.one.adds ? to[at] + weights[place] : weights[place];
     });
@@ -68,8 +68,8 @@ void pack(const ImageOperands& of) {
     return for_each_depthwise(planned, of.out().stride,
                               [&](int64_t place, int64_t at) { out[place] = weights[at]; });
   if (of.one.op == Op::pack_weights)
-    return kernels::pack_conv_forward(planned.conv, weights, steps, out, planned.words);
-  kernels::pack_conv_input(planned.conv, weights, steps, out, planned.words);
+    return kernels::pack_conv_forward(planned.conv, weights, steps, out, begin, end, planned.words);
+  kernels::pack_conv_input(planned.conv, weights, steps, out, begin, end, planned.words);
 }
 
 void convolve(const ImageOperands& of, int64_t begin, int64_t end) {
@@ -205,8 +205,10 @@ int64_t image_units(const StepRun& step, const Instruction& one) {
                                 : pool.out_height * pool.out_width);
     }
     case Op::pack_weights:
-    case Op::pack_reversed:
     case Op::unpack_weights:
+      return conv().depthwise() ? 1 : kernels::conv_pack_units(conv());
+    case Op::pack_reversed:
+      return conv().depthwise() ? 1 : kernels::conv_pack_input_units(conv());
     case Op::norm_join:
     case Op::norm_given:
     case Op::norm_gradient_join:
@@ -233,7 +235,7 @@ void run_image_units(const StepRun& step, const Instruction& one, int64_t begin,
     case Op::pack_weights:
     case Op::pack_reversed:
     case Op::unpack_weights:
-      return pack(of);
+      return pack(of, begin, end);
     case Op::convolution:
     case Op::convolution_input:
     case Op::convolution_weight:
@@ -253,7 +255,7 @@ Cut image_cut(const StepRun& step, const Instruction& one) {
     const MatrixView& of = step.views[static_cast<size_t>(matrix)];
     return static_cast<double>(of.rows * of.width);
   };
-  constexpr double kMoved = 0.15, kPooled = 1;  // nanoseconds for a number
+  constexpr double kMoved = 0.15, kPooled = 1, kPacked = 1.5;  // nanoseconds for a number
   Cut cut{.units = image_units(step, one), .nanoseconds = 0};
   switch (one.op) {
     case Op::convolution:
@@ -273,6 +275,14 @@ Cut image_cut(const StepRun& step, const Instruction& one) {
     case Op::average_pool_gradient:
       cut.nanoseconds = numbers(one.a) * kPooled;
       return cut;
+    case Op::pack_weights:
+    case Op::pack_reversed:
+      cut.nanoseconds = numbers(one.out) * kPacked;
+      return cut;
+    case Op::unpack_weights:
+      cut.nanoseconds = numbers(one.a) * kPacked;
+      return cut;
+    case Op::to_words:
     case Op::to_pixels:
     case Op::from_pixels:
     case Op::norm_moments:
