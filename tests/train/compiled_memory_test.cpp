@@ -375,5 +375,108 @@ TEST(CompiledMemory, NothingHasChangedWhereTheStateIsRefused) {
   EXPECT_EQ(adam.optimizer.state().size(), 1U);
 }
 
+TEST(CompiledMemory, ANormWhoseWeightIsItsBiasHasTheSameBitsOnAnyNumberOfThreads) {
+  torch::manual_seed(51);
+  const auto net = [](bool centered, bool reads_parameters) -> test::Function {
+    return [=](const Tensors& p, const Tensors& x) {
+      const at::Tensor h = reads_parameters ? torch::linear(x[0], p[1]) : x[0];
+      const at::Tensor y = centered ? torch::layer_norm(h, {6}, p[0], p[0], 0.1)
+                                    : torch::rms_norm(h, {6}, p[0], 0.1) * p[0] + p[0];
+      return torch::tanh(y) * p[0];
+    };
+  };
+  for (const bool centered : {false, true}) {
+    for (const bool reads_parameters : {false, true}) {
+      expect_gradients("shared", net(centered, reads_parameters), {gaussian({6}), gaussian({6, 6})},
+                       {gaussian({40, 6})}, LossFunction::mse(), gaussian({40, 6}));
+    }
+  }
+}
+
+TEST(CompiledMemory, RefusesMoreDimensionsThanAMoveHas) {
+  torch::manual_seed(52);
+  const auto reversed = [](size_t dimensions) -> test::Function {
+    return [=](const Tensors& p, const Tensors& x) {
+      std::vector<int64_t> sizes(dimensions, 1), order;
+      sizes.front() = -1;
+      sizes[dimensions / 2] = 3;
+      sizes.back() = 2;
+      for (int64_t d = static_cast<int64_t>(dimensions); d-- > 1;) order.push_back(d);
+      order.insert(order.begin(), 0);
+      return torch::linear(x[0], p[0]).view(sizes).permute(order).flatten(1);
+    };
+  };
+  const Tensors parameters = {gaussian({6, 5})};
+  expect_gradients("16", reversed(16), parameters, {gaussian({4, 5})}, LossFunction::mse(), gaussian({4, 6}));
+  const std::string moved = refusal_of(reversed(17), parameters, {gaussian({4, 5})}, LossFunction::mse());
+  EXPECT_TRUE(contains(moved, "at most 16 dimensions, got 17 at 'permute'")) << moved;
+  const std::string repeated = refusal_of(
+      [](const Tensors& p, const Tensors& x) {
+        std::vector<int64_t> sizes(17, 1);
+        sizes[14] = 3;
+        sizes[15] = sizes[16] = 2;
+        return torch::linear(x[0], p[0]).mean() + p[1].expand(sizes).mean();
+      },
+      {gaussian({6, 5}), gaussian({3, 1, 1})}, {gaussian({4, 5})}, LossFunction::none());
+  EXPECT_TRUE(contains(repeated, "at most 16 dimensions, got 17 at 'expand'")) << repeated;
+}
+
+TEST(CompiledMemory, GradientsOfSmallDivisorsAreFiniteWhereLibTorchsAre) {
+  const test::Function net = [](const Tensors& p, const Tensors& x) {
+    return torch::div(x[0] * p[0], x[1] * p[1]).sum();
+  };
+  const Tensors parameters = {torch::ones({1}), torch::ones({1})},
+                inputs = {torch::zeros({3, 2}), torch::full({3, 2}, 1e-39)};
+  CompiledFunction compiled(parameters, net, inputs, LossFunction::none(), amp::SgdRule{.lr = 0});
+  compiled.step.step(inputs);
+  EXPECT_EQ(compiled.step.gradient(compiled.parameter(1)).item<float>(), 0)
+      << "-g (y / b), with y = 0; g / b would be infinite";
+}
+
+/// Batch norm in train mode and something else over the same running statistics.
+struct RunningStatistics : test::FunctionNet {
+  RunningStatistics()
+      : FunctionNet({gaussian({4, 4})}),
+        mean(register_buffer("mean", torch::zeros({4}))),
+        variance(register_buffer("variance", torch::ones({4}))) {}
+  at::Tensor norm(const at::Tensor& x, bool training) const {
+    return torch::batch_norm(x, {}, {}, mean, variance, training, 0.3, 1e-5, false);
+  }
+  at::Tensor product(const at::Tensor& x) const { return torch::linear(x, parameters_in_order[0]); }
+  at::Tensor mean, variance;
+};
+
+TEST(CompiledMemory, RefusesReadersOfRunningStatisticsThatMoveBeforeThem) {
+  torch::manual_seed(53);
+  using Net = RunningStatistics;
+  const at::Tensor x = gaussian({5, 4}), y = gaussian({5, 4});
+  const auto step = [&](const std::function<at::Tensor(const Net&, const at::Tensor&)>& function) {
+    Net net;
+    const auto graph =
+        graph::capture(net, [&](const Tensors& given) { return c10::IValue(function(net, given[0])); }, {x},
+                       {.far_sizes = false});
+    graph->train();
+    amp::FusedOptimizer optimizer(net.parameters_in_order, amp::SgdRule{.lr = 0.1});
+    compile(graph, LossFunction::mse(), optimizer).step(x, y);
+  };
+  const auto refusal = [&](const auto& function) { return error_of([&] { step(function); }); };
+  const std::string after =
+      refusal([](const Net& n, const at::Tensor& g) { return n.norm(n.product(n.norm(g, true)), false); });
+  EXPECT_TRUE(contains(after, "running statistics 'mean'")) << after;
+  EXPECT_TRUE(contains(after, "'batch_norm_1'")) << after;
+  EXPECT_TRUE(contains(
+      refusal([](const Net& n, const at::Tensor& g) { return n.product(n.norm(g, true)) + n.variance; }),
+      "running statistics 'variance'"));
+  EXPECT_TRUE(contains(refusal([](const Net& n, const at::Tensor& g) {
+                         const at::Tensor view = n.mean.view({1, 4});
+                         return n.product(n.norm(g, true)) - view;
+                       }),
+                       "running statistics 'mean'"));
+  EXPECT_NO_THROW(
+      step([](const Net& n, const at::Tensor& g) { return n.norm(n.product(n.norm(g, true)), true); }));
+  EXPECT_NO_THROW(
+      step([](const Net& n, const at::Tensor& g) { return n.norm(n.product(n.norm(g, false)), true); }));
+}
+
 }  // namespace
 }  // namespace ulp::train

@@ -529,6 +529,7 @@ BuiltStep Builder::build(const LossFunction& loss) {
     if (node->kind() == graph::Node::Kind::call || node->kind() == graph::Node::Kind::module) add_call(*node);
   }
   add_loss(loss);
+  check_running_statistics();
   for (auto rule = rules_.rbegin(); rule != rules_.rend(); ++rule) {
     const auto gradient = gradients_.find(rule->first);
     if (gradient != gradients_.end()) rule->second(gradient->second);

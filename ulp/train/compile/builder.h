@@ -231,6 +231,8 @@ class Builder {
   void defer(const graph::Node& node, const graph::Value& value, std::function<void()> make);
   /// The node's result has the matrix's numbers in the same order, in its own sizes.
   void set_reshaped(const graph::Node& node, int matrix);
+  /// Refuses more dimensions than a move has room for.
+  void check_move_dims(const graph::Node& node, size_t dimensions) const;
   /// A dimension of a source of these sizes, as a dimension of a move's result.
   Move::Dim move_dim(const graph::Node& node, const std::vector<graph::SizeExpr>& source, size_t dim) const;
   /// The result of the node is what the move takes from a matrix: numbers that are not taken have no gradient from it.
@@ -279,6 +281,7 @@ class Builder {
   void add_attributes();
   void add_call(const graph::Node& node);
   void add_loss(const LossFunction& loss);
+  void check_running_statistics() const;
   int gradient_for_outside(int matrix);
   int repeated(const graph::Node& node, int x, const std::vector<graph::SizeExpr>& own, int made,
                const std::vector<graph::SizeExpr>& wanted);

@@ -116,15 +116,22 @@ void add_norm(Builder& builder, const graph::Node& node) {
       one.d = out;
       one.adds = adds;
     });
-    builder.contribute(bias, true, [&](int out, bool adds) {
-      one.e = out;
-      one.second_adds = adds;
-    });
+    // One parameter for both is added to when all sums are there, in the same order on any number of threads.
+    const bool shared = weight >= 0 && weight == bias;
+    if (shared) {
+      if (builder.needs_gradient(bias)) one.e = builder.make({}, builder.at(bias).width);
+    } else {
+      builder.contribute(bias, true, [&](int out, bool adds) {
+        one.e = out;
+        one.second_adds = adds;
+      });
+    }
     if (!builder.needs_gradient(x)) builder.emit(one);
     builder.contribute(x, false, [&](int out, bool) {
       one.out = out;
       builder.emit(one);
     });
+    if (shared) builder.pass_on(bias, one.e);
   });
 }
 

@@ -7,12 +7,10 @@ namespace ulp::train::compiled {
 
 namespace {
 
-constexpr size_t kMostDims = 16;
-
 /// The numbers of a move in this step: how far apart they are in the source.
 struct Walk {
   size_t rows = 0;  ///< how many dimensions are rows
-  int64_t sizes[kMostDims] = {}, steps[kMostDims] = {};
+  int64_t sizes[kMostMoveDims] = {}, steps[kMostMoveDims] = {};
   int64_t width = 1, width_step = 0;
   int64_t start = 0;
 };
@@ -37,7 +35,7 @@ Walk walk_of(const Move& move, const MatrixView& source, int64_t batch) {
 /// Calls row(number of the row, where it begins in the source) for the rows [begin, end).
 template <typename Row>
 void for_each_row(const Walk& walk, int64_t begin, int64_t end, const Row& row) {
-  int64_t at[kMostDims] = {};
+  int64_t at[kMostMoveDims] = {};
   int64_t rest = begin, offset = walk.start;
   for (size_t d = walk.rows; d-- > 0;) {
     at[d] = rest % walk.sizes[d];

@@ -257,8 +257,14 @@ void add_concat(Builder& builder, const graph::Node& node) {
 
 }  // namespace
 
+void Builder::check_move_dims(const graph::Node& node, size_t dimensions) const {
+  if (dimensions > kMostMoveDims)
+    refuse(node, "expected at most ", kMostMoveDims, " dimensions, got ", dimensions);
+}
+
 Move::Dim Builder::move_dim(const graph::Node& node, const std::vector<graph::SizeExpr>& source,
                             size_t dim) const {
+  check_move_dims(node, source.size());
   const bool whole = !source.back().constant();
   Move::Dim made;
   made.size = rows_of(node, {source[dim]}, 1);
@@ -316,6 +322,7 @@ int Builder::reshaped(int matrix, RowCount rows, int64_t width) {
 /// Broadcasting as LibTorch has it: dimensions of one, and those that are missing in front, are repeated.
 int Builder::repeated(const graph::Node& node, int x, const std::vector<graph::SizeExpr>& own, int made,
                       const std::vector<graph::SizeExpr>& wanted) {
+  check_move_dims(node, wanted.size());
   const size_t missing = wanted.size() - own.size();
   const graph::SizeExpr one{.offset = 1};
   Move move;

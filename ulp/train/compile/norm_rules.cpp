@@ -127,6 +127,26 @@ void add_count(Builder& builder, const graph::Node& node) {
 
 }  // namespace
 
+/// Running statistics move at the end of a step, where LibTorch's batch norm moves them at once: refuses a node that would
+/// read them in between, or a view of them.
+void Builder::check_running_statistics() const {
+  std::set<int> statistics, moved;
+  for (const Instruction& one : updates_) statistics.insert({one.b, one.c});
+  for (const auto& node : graph_.nodes()) {
+    if (training_ ? node->eval_only : node->train_only) continue;
+    const bool norm = node->target() == "aten::batch_norm";
+    const bool moves = norm && flag(*node, "training");
+    for (const graph::Value* read : node->reads()) {
+      const auto found = matrices_.find(read);
+      if (found == matrices_.end() || !statistics.contains(found->second)) continue;
+      if (!norm || (!moves && moved.contains(found->second)))
+        refuse(*node, "expected nobody to read the running statistics '", read->name,
+               "' that batch norm moves in this step, got a reader");
+      if (moves) moved.insert(found->second);
+    }
+  }
+}
+
 std::vector<OpRow> norm_rules() {
   return {{"aten::batch_norm", add_batch_norm},
           {"aten::add_.Scalar", add_count},

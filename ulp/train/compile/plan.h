@@ -144,6 +144,9 @@ struct Instruction {
 };
 constexpr int kTargets = -2;
 
+/// Dimensions that a move may have.
+inline constexpr size_t kMostMoveDims = 16;
+
 /// A permutation, a part or a repetition of a matrix: where the numbers of the result are in the source.
 struct Move {
   /// A dimension of the result.

@@ -227,9 +227,9 @@ void add_quotient(Builder& builder, const graph::Node& node) {
     builder.contribute(a, false, [&](int out, bool) {
       builder.emit({.op = Op::quotient, .out = out, .a = gradient, .b = b});
     });
-    builder.contribute(b, false, [&](int out, bool) {  // -g / b y
-      builder.emit({.op = Op::quotient, .out = out, .a = gradient, .b = b});
-      builder.emit({.op = Op::multiply, .out = out, .a = out, .b = y});
+    builder.contribute(b, false, [&](int out, bool) {  // -g (y / b): g / b may be infinite where y is 0
+      builder.emit({.op = Op::quotient, .out = out, .a = y, .b = b});
+      builder.emit({.op = Op::multiply, .out = out, .a = out, .b = gradient});
       builder.emit({.op = Op::value, .out = out, .a = out, .function = Differentiable::affine, .p = {-1.0F}});
     });
   });
