@@ -433,6 +433,26 @@ TEST(CompiledMemory, GradientsOfSmallDivisorsAreFiniteWhereLibTorchsAre) {
       << "-g (y / b), with y = 0; g / b would be infinite";
 }
 
+TEST(CompiledMemory, LossesOfNanHaveLibTorchsGradients) {
+  torch::manual_seed(54);
+  const Tensors parameters = {gaussian({5, 3}), gaussian({5})};
+  const test::Function net = [](const Tensors& p, const Tensors& x) {
+    return torch::linear(x[0], p[0], p[1]);
+  };
+  const at::Tensor x = gaussian({4, 3}), y = gaussian({4, 5});
+  y[2][1] = std::numeric_limits<float>::quiet_NaN();
+  for (const LossFunction& loss :
+       {LossFunction::l1(), LossFunction::smooth_l1(), LossFunction::huber(), LossFunction::mse()}) {
+    CompiledFunction compiled(parameters, net, {x}, loss, amp::SgdRule{.lr = 0});
+    test::torch_loss(loss, net(compiled.net.parameters_in_order, {x}), y).backward();
+    const at::Tensor expected = compiled.parameter(1).grad();
+    EXPECT_TRUE(std::isnan(compiled.step.step(x, y)));
+    const at::Tensor made = compiled.step.gradient(compiled.parameter(1));
+    EXPECT_TRUE(torch::allclose(made, expected, 1e-5, 1e-7, true))
+        << "loss " << static_cast<int>(loss.kind) << ": " << made << expected;
+  }
+}
+
 /// Batch norm in train mode and something else over the same running statistics.
 struct RunningStatistics : test::FunctionNet {
   RunningStatistics()

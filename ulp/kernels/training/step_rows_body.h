@@ -202,7 +202,8 @@ inline LossPoint loss_at(float x, float t, float beta, float scale) {
   const float magnitude = bits_to_float(float_to_bits(d) & 0x7fffffffU);
   const float sign = d > 0.0F ? 1.0F : (d < 0.0F ? -1.0F : d);
   if constexpr (kLoss == PointLoss::mse) return {d * d, 2.0F * d * scale};
-  if constexpr (kLoss == PointLoss::l1) return {magnitude, sign * scale};
+  // As in LibTorch the sign of NaN is 0 in l1_loss alone.
+  if constexpr (kLoss == PointLoss::l1) return {magnitude, d == d ? sign * scale : 0.0F};
   if constexpr (kLoss == PointLoss::smooth_l1) {
     return {magnitude < beta ? 0.5F * magnitude * magnitude / beta : magnitude - 0.5F * beta,
             magnitude < beta ? d * scale / beta : sign * scale};
