@@ -246,6 +246,39 @@ struct StreamNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(StreamNet);
 
+/// A layer reads a layer norm and writes into the stream.
+struct LoneLayerImpl : torch::nn::Module {
+  explicit LoneLayerImpl(bool biased) {
+    words = register_module("words", torch::nn::Embedding(20, 16));
+    both = register_module("both", torch::nn::Linear(torch::nn::LinearOptions(16, 16).bias(biased)));
+    head = register_module("head", torch::nn::Linear(torch::nn::LinearOptions(16, 20).bias(biased)));
+    norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({16})));
+  }
+  Tensor forward(const Tensor& ids) {
+    Tensor x = words->forward(ids);
+    x = x + both->forward(norm->forward(x)) + 0.5 * both->forward(x);
+    return head->forward(norm->forward(x));
+  }
+  torch::nn::Embedding words{nullptr};
+  torch::nn::Linear both{nullptr}, head{nullptr};
+  torch::nn::LayerNorm norm{nullptr};
+};
+TORCH_MODULE(LoneLayer);
+
+TEST(RotateResidual, BiasesOfLayerNormsAreRotatedWhereTheirReaderWrites) {
+  const at::NoGradGuard no_grad;
+  const Tensor ids = at::randint(0, 20, {3, 5});
+  for (const bool biased : {false, true}) {
+    torch::manual_seed(21);
+    LoneLayer net(biased);
+    shake(*net);
+    net->eval();
+    const auto captured = capture(net, {ids});
+    expect_close(rotate_residual(captured)->forward(ids), captured->forward(ids),
+                 biased ? "with a bias" : "without a bias");
+  }
+}
+
 /// Networks of other making: rotated right, or refused.
 TEST(RotateResidual, OtherNetworksAreRightOrRefused) {
   const at::NoGradGuard no_grad;

@@ -253,6 +253,8 @@ class Rotation {
     Turn& turn = change_of(bias, layer, before).turn;
     turn.norm = norm.name();
     turn.shift = layer.arg("weight").value->producer->target();
+    turn.rows =
+        stream_.contains(layer.output());  // a bias that is not there yet, of a layer that writes, too
     shifts_[{turn.norm, turn.shift}] = weight.mv(stored(norm, norm.arg("bias")));
   }
 

@@ -26,9 +26,9 @@ namespace ulp::quant {
 /// Weights of layers keep their names. A table that the output layer shares becomes two, as the last norm's
 /// weight goes into the output layer alone: the model grows by it. Parameters are rounded to float32 once,
 /// from float64. The captured model stays as it is. Throws ulp::Error, naming the op, for null, a model
-/// without an embedding, a norm between a layer and the stream (Gemma 2's), RMS norms beside layer norms,
-/// anything else that reads or writes the stream, weights that are computed or not float32, and weights that
-/// are not finite. `report` (may be null) receives what was rotated.
+/// without an embedding, a norm between a layer and the stream (Gemma 2's), anything else that reads or writes
+/// the stream, weights that are computed or not float32, and weights that are not finite. `report` (may be
+/// null) receives what was rotated.
 ULP_API std::shared_ptr<graph::GraphModule> rotate_residual(
     const std::shared_ptr<graph::GraphModule>& captured, graph::PassReport* report = nullptr);
 
