@@ -104,6 +104,20 @@ TEST(BitAllocations, RoundBytesUpWhereThereAreTooManySums) {
   }
 }
 
+TEST(BitAllocations, FewSumsAreEnoughForAnyBytes) {
+  const int64_t large = int64_t{1} << 59;
+  for (const int64_t bytes : {int64_t{0}, int64_t{1}, large}) {
+    const Weights weights(5, {{0, 1.0}, {bytes, 0.5}, {large, 0.25}});
+    for (const size_t most : {0, 1, 2, 3}) {
+      const BitAllocations front(weights, most);
+      ASSERT_GT(front.size(), 0U);
+      const BitChoice sum = sum_of(weights, front.choices(front.size() - 1));
+      EXPECT_EQ(sum.bytes, front.bytes(front.size() - 1));
+      EXPECT_EQ(sum.loss, 5 * 0.25);
+    }
+  }
+}
+
 TEST(BitAllocations, TakeManyWeights) {
   Weights weights(300);
   for (size_t i = 0; i < weights.size(); ++i) {

@@ -7,6 +7,14 @@
 #include "ulp/base/error.h"
 
 namespace ulp::quant {
+namespace {
+
+/// At least 1 of a coarse resolution, so that the coarsest one leaves one sum of each step.
+int64_t units_of(int64_t bytes, int64_t resolution) {
+  return resolution == 1 ? bytes : std::max<int64_t>(1, bytes / resolution + (bytes % resolution != 0));
+}
+
+}  // namespace
 
 BitAllocations::BitAllocations(const std::vector<std::vector<BitChoice>>& weights, size_t most_states) {
   for (const std::vector<BitChoice>& choices : weights) {
@@ -37,7 +45,7 @@ bool BitAllocations::solve(const std::vector<std::vector<BitChoice>>& weights, s
     for (size_t i = 0; i < before.size(); ++i) {
       for (size_t k = 0; k < choices.size(); ++k) {
         all.push_back({.bytes = before[i].bytes + choices[k].bytes,
-                       .units = before[i].units + (choices[k].bytes + resolution_ - 1) / resolution_,
+                       .units = before[i].units + units_of(choices[k].bytes, resolution_),
                        .loss = before[i].loss + choices[k].loss,
                        .before = static_cast<uint32_t>(i),
                        .choice = static_cast<uint32_t>(k)});
