@@ -120,6 +120,18 @@ TEST(MixedPrecision, FindsTheSmallestWithinALoss) {
   }
 }
 
+TEST(MixedPrecision, MeasuresAsManyMixesAsThereAreFinalists) {
+  const MixedCase setup;
+  for (const int64_t bytes : {int64_t{9000}, INT64_MAX}) {
+    WeightOnlyRecipe recipe = searching({"8", "4/4", "4/8", "4/16", "4/-1"}, bytes);
+    recipe.search->finalists = 20;
+    const MixedPrecision found = search_mixed_precision(setup.captured, recipe, setup.data(), setup.hooks());
+    int64_t within = 0;
+    for (const int64_t one : found.front_bytes) within += one <= bytes;
+    EXPECT_EQ(static_cast<int64_t>(found.measured.size()) - 5, std::min<int64_t>(20, within)) << bytes;
+  }
+}
+
 TEST(MixedPrecision, ASensitiveLayerKeepsItsBits) {
   torch::manual_seed(5);
   MixedNet net;
@@ -233,6 +245,29 @@ TEST(WeightOverrides, GiveWeightsTheirOwnRecipe) {
   EXPECT_ERROR(quantize_weights(captured, recipe), "in overrides[0] of '*'");
   recipe.overrides = {{.weight = "*", .method = WeightMethod::awq}};
   EXPECT_ERROR(quantize_weights(captured, recipe), "expected calibration data for the method awq");
+}
+
+/// A later override has what an earlier one's bits and method left no meaning.
+TEST(WeightOverrides, EarlierOnesLeaveNoMark) {
+  WeightOnlyRecipe recipe{.bits = 4, .group = 16, .affine = true, .act_order = true, .static_groups = true};
+  recipe.overrides = {{.weight = "*", .bits = 8, .method = WeightMethod::rtn},
+                      {.weight = "first", .bits = 3, .method = WeightMethod::gptq}};
+  recipe.validate();
+  const WeightOnlyRecipe first = recipe.of_weight("first.weight"), last = recipe.of_weight("last.weight");
+  EXPECT_TRUE(first.affine && first.act_order && first.static_groups);
+  EXPECT_FALSE(last.affine || last.act_order || last.static_groups);
+  last.validate();
+  recipe.overrides[0].affine = true;
+  EXPECT_ERROR(recipe.validate(), "in overrides[0] of '*'");
+  // Each of these is right alone.
+  WeightOnlyRecipe odd{.bits = 8};
+  odd.overrides = {{.weight = "*", .group = 7}, {.weight = "first", .bits = 4}};
+  odd.validate();
+  MixedNet net;
+  const auto captured = capture(net, {torch::randn({2, 48})});
+  EXPECT_ERROR(quantize_weights(captured, odd), "in the overrides of 'first.weight'");
+  odd.overrides[0].group = 0;
+  EXPECT_ERROR(quantize_weights(captured, odd), "expected an even group, or -1, got 0");
 }
 
 /// Each weight's codes are those that a recipe for all makes, where data do not say otherwise.

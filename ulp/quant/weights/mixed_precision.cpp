@@ -234,16 +234,20 @@ class MixedPrecisionSearcher {
     return measure("mix " + std::to_string(mixes_), recipe, found_.float_loss + front.loss(i));
   }
 
-  /// The mix of the least estimate, and smaller ones, in case the estimate is wrong.
+  /// The mix of the least estimate, and smaller ones, in case the estimate is wrong: some far below, then
+  /// those next to it.
   void measure_within_bytes(const BitAllocations& front) {
+    const size_t best = front.within_bytes(search_.max_bytes->bytes - fixed_bytes_);
+    if (best == front.size()) return;
     std::set<size_t> seen;
-    const int64_t most = search_.max_bytes->bytes - fixed_bytes_;
-    constexpr int64_t kFinest = 256;
-    for (int64_t share = 0; static_cast<int64_t>(seen.size()) < search_.finalists && share < kFinest;
-         share = share == 0 ? 1 : 2 * share) {
-      const size_t i = front.within_bytes(most - most * share / kFinest);
-      if (i < front.size() && seen.insert(i).second) measure(front, i);
-    }
+    const auto try_one = [&](size_t i) {
+      if (i < front.size() && static_cast<int64_t>(seen.size()) < search_.finalists && seen.insert(i).second)
+        measure(front, i);
+    };
+    try_one(best);
+    const int64_t most = front.bytes(best);
+    for (int64_t part = 256; part > 1; part /= 2) try_one(front.within_bytes(most - most / part));
+    for (size_t i = best; i-- > 0;) try_one(i);
   }
 
   /// Bisects the front, as if measured losses fell with bytes.

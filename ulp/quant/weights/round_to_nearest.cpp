@@ -25,6 +25,17 @@ at::Tensor pack_nibbles(const at::Tensor& codes, const WeightOnlyRecipe& recipe)
   return pairs.select(3, 0).bitwise_or(pairs.select(3, 1).bitwise_left_shift(4)).contiguous();
 }
 
+/// Overrides that are right one by one may not fit together.
+WeightOnlyRecipe recipe_of(const std::string& name, const WeightOnlyRecipe& recipe) {
+  WeightOnlyRecipe own = recipe.of_weight(name);
+  try {
+    own.validate();
+  } catch (const Error& error) {
+    fail("quant.quantize_weights", "in the overrides of '", name, "': ", error.what());
+  }
+  return own;
+}
+
 }  // namespace
 
 StoredQuantizedWeight stored_with_minima(const at::Tensor& codes, const at::Tensor& scale,
@@ -76,7 +87,7 @@ WeightRecipes recipes_of(const std::vector<graph::Node*>& layers, const WeightOn
   WeightRecipes recipes;
   for (const graph::Node* layer : layers) {
     const graph::Value* weight = layer->arg("weight").value;
-    const WeightOnlyRecipe own = recipe.of_weight(weight_name(*layer));
+    const WeightOnlyRecipe own = recipe_of(weight_name(*layer), recipe);
     recipes.emplace(weight, tables.contains(weight) ? table_recipe(own) : own);
   }
   for (const WeightOverride& one : recipe.overrides) {

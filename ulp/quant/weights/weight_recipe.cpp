@@ -20,11 +20,17 @@ WeightOnlyRecipe without_exceptions(const WeightOnlyRecipe& recipe) {
   return own;
 }
 
+/// With what the recipe's bits and method leave no meaning: another override may give it one again.
 WeightOnlyRecipe overridden(WeightOnlyRecipe recipe, const WeightOverride& one) {
   recipe.bits = one.bits.value_or(recipe.bits);
   recipe.group = one.group.value_or(recipe.group);
-  recipe.affine = one.affine.value_or(recipe.affine && one.bits.value_or(0) != 8);
+  recipe.affine = one.affine.value_or(recipe.affine);
   recipe.method = one.method.value_or(recipe.method);
+  return recipe;
+}
+
+WeightOnlyRecipe without_meaningless(WeightOnlyRecipe recipe) {
+  if (recipe.bits == 8) recipe.affine = false;
   if (recipe.method != WeightMethod::gptq) recipe.act_order = recipe.static_groups = false;
   return recipe;
 }
@@ -134,8 +140,10 @@ void WeightOnlyRecipe::validate() const {
     const WeightOverride& one = overrides[i];
     const std::string name = "overrides[" + std::to_string(i) + "]";
     if (one.weight.empty()) fail(kWeightRecipeWhere, "expected ", name, ".weight to name weights, got ''");
+    WeightOnlyRecipe own = without_meaningless(overridden(without_exceptions(*this), one));
+    if (one.affine) own.affine = *one.affine;
     try {
-      overridden(without_exceptions(*this), one).validate();
+      own.validate();
     } catch (const Error& error) {
       fail(kWeightRecipeWhere, "in ", name, " of '", one.weight, "': ", error.what());
     }
@@ -148,10 +156,7 @@ WeightOnlyRecipe WeightOnlyRecipe::of_weight(const std::string& name) const {
   for (const WeightOverride& one : overrides) {
     if (matches_path(one.weight, name)) own = overridden(own, one);
   }
-  const bool is_gptq = own.method == WeightMethod::gptq;
-  own.act_order = own.act_order && is_gptq;
-  own.static_groups = own.static_groups && is_gptq;
-  return own;
+  return without_meaningless(own);
 }
 
 bool WeightOnlyRecipe::takes(WeightMethod wanted) const {
