@@ -89,6 +89,15 @@ void add_bits(int64_t bits, Plan& plan, nlohmann::json& given) {
   given["bits"] = bits;
 }
 
+/// A search takes from its candidates what these flags would say.
+void check_beside_search(const nlohmann::json& given) {
+  for (const char* field : {"bits", "group", "affine", "method"}) {
+    if (given.contains(field))
+      throw CLI::ValidationError(std::string("--") + field,
+                                 "a search takes it from --candidates, expected it there alone");
+  }
+}
+
 /// The mode of --mode, else the recipe's, else the first; --recipe, else the mode's own; flags over both.
 Plan make_plan(const QuantizeFlags& flags) {
   std::optional<app::ModeRecipe> recipe;
@@ -105,6 +114,7 @@ Plan make_plan(const QuantizeFlags& flags) {
   if (flags.explain.bits_given()) add_bits(flags.explain.bits, plan, given);
   flags.search.put(mode, given);
   put_over(given, plan.recipe);
+  if (app::searches(plan.recipe.recipe)) check_beside_search(given);
   as_usage([&] { in_recipe(flags.recipe, [&] { plan.recipe.validate(); }); });
   return plan;
 }

@@ -172,6 +172,8 @@ TEST_F(QuantizeWeights, SearchesThatCannotBeAreSaid) {
   expect_error(quantize("--max-loss -1 --out y.ulp"), 2, "--max-loss");
   expect_error(quantize("--candidates 8 --out y.ulp"), 2, "expected max_bytes, max_loss or both, got none");
   expect_error(quantize("--max-loss 1 --candidates 8,4/x --out y.ulp"), 2, "got '4/x'");
+  for (const std::string flag : {"--bits 3", "--weight-bits 3", "--group 64", "--affine", "--method gptq"})
+    expect_error(quantize("--max-loss 1 --out y.ulp " + flag), 2, "a search takes it from --candidates");
   expect_error(quantize("--max-loss 1 --calibration none.txt --out y.ulp"), 3, "none.txt");
   expect_error(shop_->ulp("quantize m.safetensors --mode dynamic --max-loss 1 --out y.ulp"), 2,
                "are for --mode weight-only, got --mode dynamic");
