@@ -254,6 +254,19 @@ TEST(CompiledEmbedding, HasLibTorchsGradientsAndLeavesPaddingAlone) {
   EXPECT_TRUE(contains(message, "[0, 9), got 9")) << message;
 }
 
+TEST(CompiledMoves, ChannelsOfGroupsAreShuffled) {
+  torch::manual_seed(14);
+  const Tensors parameters = {torch::randn({6, 3, 1, 1}), torch::randn({2, 6}), torch::randn({1, 6, 1, 1})};
+  for (const int64_t groups : {1, 2, 3, 6}) {
+    const test::Function function = [=](const Tensors& p, const Tensors& x) {
+      const at::Tensor y = torch::channel_shuffle(torch::tanh(torch::conv2d(x[0], p[0])), groups);
+      return torch::linear((y * p[2]).mean({2, 3}), p[1]);
+    };
+    expect_gradients("groups " + std::to_string(groups), function, parameters, {torch::randn({4, 3, 5, 4})},
+                     LossFunction::mse(), torch::randn({4, 2}), 60);
+  }
+}
+
 /// Shapes of a value [batch, a, b, c] that change by what is drawn.
 TEST(CompiledMoves, OfDrawnOrdersAndPartsHaveLibTorchsGradients) {
   torch::manual_seed(12);

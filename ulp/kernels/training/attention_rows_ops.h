@@ -14,7 +14,7 @@ struct ScoreRows {
   int64_t rows = 0, keys = 0, stride = 0;
   int64_t visible = 0;  ///< at least 1
   int64_t step = 0;     ///< 1 where each query sees one key more than the one before
-  /// What is added to the scores of row r: mask[r * mask_stride + j]; null: nothing. With `truth` a key counts where it is
+  /// Numbers that are added to the scores of row r: mask[r * mask_stride + j]; null: none. With `truth` a key counts where it is
   /// not 0. A row that sees no key has the weights 0.
   const float* mask = nullptr;
   int64_t mask_stride = 0;

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "ulp/kernels/isa/dispatch.h"
+#include "ulp/kernels/training/bf16_pairs.h"
 #include "ulp/kernels/training/conv_blocks.h"
-#include "ulp/kernels/training/packed_words.h"
 
 namespace ulp::kernels {
 namespace {

@@ -67,7 +67,7 @@ struct ConvProductOps {
 };
 
 extern const ConvProductOps kConvProductOpsPortable, kConvProductOpsAvx2, kConvProductOpsAvx512;
-/// Of words of two numbers of bf16: forward and input_gradient alone.
+/// The table of words of two numbers of bf16: forward and input_gradient alone.
 extern const ConvProductOps kConvWordOpsAvx512Bf16;
 
 }  // namespace ulp::kernels

@@ -1,4 +1,4 @@
-#include "ulp/kernels/training/packed_words.h"
+#include "ulp/kernels/training/bf16_pairs.h"
 #include "ulp/kernels/training/product_lanes_avx512.h"
 
 #define ULP_PACKED_PRODUCT_OPS kPackedBf16Avx512

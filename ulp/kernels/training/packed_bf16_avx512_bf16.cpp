@@ -1,4 +1,4 @@
-#include "ulp/kernels/training/packed_words.h"
+#include "ulp/kernels/training/bf16_pairs.h"
 #include "ulp/kernels/training/pair_lanes_avx512_bf16.h"
 
 #define ULP_TILE_LANES PairLanes

@@ -47,7 +47,7 @@ struct PackedProductOps {
 };
 
 extern const PackedProductOps kPackedFloatsPortable, kPackedFloatsAvx2, kPackedFloatsAvx512;
-/// Of numbers rounded to bf16, which lie in words of their own where there is no product of pairs.
+/// Tables of numbers rounded to bf16, which lie in words of their own where there is no product of pairs.
 extern const PackedProductOps kPackedBf16Portable, kPackedBf16Avx2, kPackedBf16Avx512, kPackedBf16Avx512Bf16;
 
 }  // namespace ulp::kernels

@@ -197,7 +197,7 @@ class Builder {
 
   /// A new matrix as the value's sizes say.
   int make(const graph::Node& node, const graph::Value& value);
-  /// The same for bool, 1 where it is true, and for int64, which are numbers of true ones.
+  /// A new matrix for bool, too, 1 where it is true, and for int64, which are numbers of true ones.
   int make_of_any_type(const graph::Node& node, const graph::Value& value);
   int make_like(int matrix);
   int make(RowCount rows, int64_t width);
@@ -238,7 +238,7 @@ class Builder {
   /// The result of the node is what the move takes from a matrix: numbers that are not taken have no gradient from it.
   void set_moved(const graph::Node& node, const graph::Value& value, int source, Move move);
   void emit_move(Op op, int out, int a, Move move, bool adds);
-  /// What a move takes of a matrix, as a matrix of these rows and columns.
+  /// A matrix of these rows and columns with what a move takes of another one.
   int moved(int source, Move move, RowCount rows, int64_t width);
   /// The numbers of a matrix in the same order, in other rows.
   int reshaped(int matrix, RowCount rows, int64_t width);

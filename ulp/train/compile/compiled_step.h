@@ -17,7 +17,7 @@
 
 namespace ulp::train {
 
-/// What products of matrices round their sides to; their sums, and all else, are fp32.
+/// The type that products of matrices round their sides to; their sums, and all else, are fp32.
 enum class ProductType : uint8_t { fp32, bf16 };
 
 /// How a step is compiled.
@@ -34,8 +34,8 @@ struct CompileOptions {
   /// cores that the process may use. 1: the calling thread alone. At most 1024. The bits are the same for any
   /// number.
   int threads = 0;
-  /// bf16: about twice as fast on processors with such products, and each product is within 2^-8 of the largest of its terms'
-  /// sum; parameters, activations, gradients and the update are fp32, so no loss is scaled.
+  /// Products in bf16 are about twice as fast on processors that have them; each is within 2^-8 of the sum of the sizes of its terms.
+  /// Parameters, activations, gradients and the update are fp32, so no loss is scaled.
   ProductType products = ProductType::fp32;
 };
 
@@ -107,7 +107,7 @@ class ULP_API CompiledStep {
   /// The gradient of a parameter, as the last step left it, before clipping; the tensor stays the same one. Throws Error for a
   /// tensor without one.
   at::Tensor gradient(const at::Tensor& parameter) const;
-  /// The same; undefined for a tensor without one.
+  /// Gives the gradient, or an undefined tensor for a parameter without one.
   at::Tensor find_gradient(const at::Tensor& parameter) const;
   /// Bytes of the block that holds activations and their gradients.
   int64_t arena_bytes() const;

@@ -21,8 +21,8 @@ struct LossFunction {
   Kind kind = Kind::none;
   bool mean = true;   ///< over all numbers (cross_entropy: over the rows); false: their sum
   double beta = 1.0;  ///< > 0
-  /// cross_entropy of logits [..., classes] of any dimensions and a class for each row, as [batch, length, classes] and
-  /// [batch, length] of texts; else of [rows, classes] alone.
+  /// Logits of cross_entropy are [..., classes] of any dimensions, with a class for each row, as [batch, length, classes] and
+  /// [batch, length] of texts; else they are [rows, classes].
   bool any_rows = false;
 
   static LossFunction none() { return {}; }

@@ -165,6 +165,29 @@ void add_split(Builder& builder, const graph::Node& node) {
   }
 }
 
+/// Channels of images, group by group, become neighbours of those of the other groups.
+void add_channel_shuffle(Builder& builder, const graph::Node& node) {
+  const auto sizes = builder.sizes(node, "self");
+  const auto groups = static_cast<int64_t>(builder.number(node, "groups"));
+  if (sizes.size() < 3 || !sizes[1].constant() || groups < 1 || sizes[1].offset % groups != 0)
+    builder.refuse(node, "expected channels that ", groups, " groups divide, got others");
+  const int64_t each = sizes[1].offset / groups;
+  Move move;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    Move::Dim dim = builder.move_dim(node, sizes, d);
+    if (d != 1) {
+      move.dims.push_back(dim);
+      continue;
+    }
+    dim.size = {0, 1, each};
+    move.dims.push_back(dim);
+    dim.size = {0, 1, groups};
+    dim.step = dim.step.times(each);
+    move.dims.push_back(dim);
+  }
+  builder.set_moved(node, *node.output(), builder.matrix(node, "self"), std::move(move));
+}
+
 void add_expand(Builder& builder, const graph::Node& node) {
   builder.defer(node, *node.output(), [&builder, &node] {
     builder.set(*node.output(), builder.broadcast(node, "self", *node.output()));
@@ -346,6 +369,7 @@ std::vector<OpRow> move_rules() {
           {"aten::permute", add_permutation},
           {"aten::t", add_permutation},
           {"aten::expand", add_expand},
+          {"aten::channel_shuffle", add_channel_shuffle},
           {"aten::cat", add_concat},
           {"aten::slice.Tensor", add_slice},
           {"aten::narrow", add_narrow},

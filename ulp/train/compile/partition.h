@@ -10,7 +10,7 @@
 
 namespace ulp::train::compiled {
 
-/// What the pieces of an instruction are ranges of. Two pieces write no number in common and read none that
+/// A way to cut an instruction: its pieces are ranges of units. Two pieces write no number in common and read none that
 /// the other one writes; where a sum goes over units, units are blocks whose size follows from sizes alone,
 /// and each has a sum of its own.
 struct Cut {

@@ -95,7 +95,7 @@ enum class Op : uint8_t {
   attention_gradient,  ///< its gradient
   recurrent,           ///< all steps of the recurrent layer `detail`
   recurrent_gradient,  ///< their gradients
-  // Of images that lie channels-last, by image_run.cpp; `shape` names a convolution or a pool of the plan.
+  // For images that lie channels-last, by image_run.cpp; `shape` names a convolution or a pool of the plan.
   to_words,            ///< out = the images a, rounded to bf16, in words of packed_product_ops()
   to_pixels,           ///< out = the row-major images a, of `from` by `to` pixels
   from_pixels,         ///< and back
@@ -180,7 +180,7 @@ struct Attention {
   int64_t heads = 1, key_heads = 1, queries = 0, keys = 0, size = 0, value_size = 0;
   float scale = 1;
   bool causal = false;
-  /// What is added to the scores, or whether keys count: a row for each query, the same one where a step is 0.
+  /// Numbers that are added to the scores, or whether keys count: a row for each query, the same one where a step is 0.
   int mask = -1;
   bool mask_truth = false;
   int64_t mask_sample = 0, mask_head = 0, mask_query = 0;  ///< in rows
@@ -205,7 +205,7 @@ struct Recurrent {
   int before = -1;                        ///< the states before each step
   int cells = -1;                         ///< lstm
   int first_state = -1, first_cell = -1;  ///< [batch, hidden]; none: 0
-  // Of the gradient, whose `packed` are the weights in the other order:
+  // For the gradient, whose `packed` are the weights in the other order:
   int result_gradient = -1, gates_gradient = -1;
   int hidden_gradient = -1;  ///< of hidden_gates; lstm: that of the gates
   int first_state_gradient = -1, first_cell_gradient = -1;

@@ -1,4 +1,4 @@
-// What a compiled step holds between calls: its plan, memory, gradients and update, and the checks of a call; internal to
+// The parts of a compiled step that live between calls: its plan, memory, gradients and update, and the checks of a call; internal to
 // the room.
 #pragma once
 
