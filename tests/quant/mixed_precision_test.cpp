@@ -183,6 +183,7 @@ TEST(MixedPrecision, WhatItCannotDoIsSaid) {
   EXPECT_ERROR(search(searching({"8", "4/32/magic"}, 1 << 20)), "got '4/32/magic'");
   EXPECT_ERROR(search(searching({"5/32"}, 1 << 20)), "in the candidate 5/32");
   EXPECT_ERROR(search(searching({"4/32", "4"}, 1 << 20)), "4/32 twice");
+  EXPECT_ERROR(search(searching({"4/9223372036854775806"}, 1 << 20)), "expected group in [-1, 1048576]");
   EXPECT_ERROR(search({.bits = 4}), "expected a recipe with a search");
   WeightOnlyRecipe both = searching({"8"}, 1 << 20);
   both.overrides = {{.weight = "first", .bits = 8}};

@@ -77,7 +77,8 @@ void WeightOnlyRecipe::visit_fields(FieldVisitor& visit) {
          .max = 8,
          .flag = "weight-bits"},
         bits);
-  visit({"group", "2 to 4 bits: neighbours in a row that share a scale; even, or -1: the whole row", -1},
+  visit({"group", "2 to 4 bits: neighbours in a row that share a scale; even, or -1: the whole row", -1,
+         1 << 20},
         group);
   visit({"affine", "2 to 4 bits: a zero point for each group"}, affine);
   visit({"embeddings", "Embeddings, too, not linear layers alone; they keep 4 bits where layers have fewer"},
