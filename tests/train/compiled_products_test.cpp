@@ -3,6 +3,8 @@
 
 #include "compiled_support.h"
 #include "error_of.h"
+#include "ulp/prune/masks/apply_mask.h"
+#include "ulp/prune/masks/bit_mask.h"
 
 namespace ulp::train {
 namespace {
@@ -147,6 +149,34 @@ TEST(CompiledProducts, OfPointwiseConvolutionsInBf16) {
     const at::Tensor made = step.gradient(one), wanted = exact.gradient(one);
     EXPECT_LE((made - wanted).norm().item<float>(), 0x1p-5F * wanted.norm().item<float>()) << one.sizes();
   }
+}
+
+/// Pruned pointwise convolutions in bf16, and one of more channels than windows of other convolutions may have, in fp32.
+TEST(CompiledProducts, OfMaskedAndWidePointwiseConvolutions) {
+  torch::manual_seed(27);
+  const at::Tensor weight = torch::randn({6, 5, 1, 1}),
+                   bits = prune::pack_mask(torch::rand({6, 5, 1, 1}) < 0.6);
+  const test::Function function = [&](const Tensors& p, const Tensors& x) {
+    return torch::linear(torch::conv2d(x[0], prune::apply_mask(p[0], bits, false)).mean({2, 3}), p[1]);
+  };
+  test::FunctionNet net({weight, torch::randn({2, 6})});
+  const Tensors inputs = {torch::randn({3, 5, 4, 4})};
+  const at::Tensor targets = torch::randn({3, 2});
+  const auto graph = test::capture_function(net, function, inputs);
+  amp::FusedOptimizer optimizer(graph->parameters(), amp::SgdRule{.lr = 0});
+  CompiledStep exact = compile(graph, LossFunction::mse(), optimizer),
+               step = compile(graph, LossFunction::mse(), optimizer, {.products = ProductType::bf16});
+  exact.step(inputs, targets);
+  step.step(inputs, targets);
+  for (const at::Tensor& one : graph->parameters()) {
+    const at::Tensor wanted = exact.gradient(one);
+    EXPECT_LE((step.gradient(one) - wanted).norm().item<float>(), 0x1p-6F * wanted.norm().item<float>());
+  }
+  const test::Function wide = [](const Tensors& p, const Tensors& x) {
+    return torch::linear(torch::tanh(torch::conv2d(x[0], p[0])).mean({2, 3}), p[1]);
+  };
+  expect_gradients("4,000 channels", wide, {torch::randn({4000, 3, 1, 1}), torch::randn({2, 4000}) / 60},
+                   {torch::randn({2, 3, 2, 2})}, LossFunction::mse(), torch::randn({2, 2}));
 }
 
 /// A transformer layer in bf16: near its gradients in fp32, and nearer than LibTorch's autocast is, on any threads.

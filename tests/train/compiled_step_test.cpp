@@ -189,6 +189,45 @@ TEST(CompiledStep, AccumulatesBatchesAndDrawsDropoutForEach) {
   EXPECT_TRUE(torch::equal(sums[0], sums[1]));
 }
 
+TEST(CompiledStep, ForgetsGradientsAndDrawsForABatchAfterBackward) {
+  test::FunctionNet net({normal({30, 6}), normal({1, 30})});
+  const auto graph = test::capture_function(net,
+                                            [](const Tensors& p, const Tensors& g) {
+                                              return torch::linear(
+                                                  torch::dropout(torch::linear(g[0], p[0]), 0.5, true), p[1]);
+                                            },
+                                            {normal({4, 6})});
+  amp::FusedOptimizer sgd(graph->parameters(), amp::SgdRule{.lr = 0});
+  CompiledStep step = compile(graph, LossFunction::mse(), sgd, {.dropout_seed = 3});
+  const at::Tensor x = normal({4, 6}), y = normal({4, 1});
+  const auto gradient = [&] { return step.gradient(graph->parameters()[0]).clone(); };
+  step.backward({x}, y);
+  const at::Tensor first = gradient();
+  step.accumulate({x}, y, 1);
+  EXPECT_FALSE(torch::allclose(gradient(), first * 2, 1e-3)) << "other numbers are dropped";
+  step.zero_grad();
+  EXPECT_TRUE(contains(error_of([&] { step.apply(); }), "gradients"));
+  step.accumulate({x}, y, 1);
+  EXPECT_TRUE(torch::equal(gradient(), first)) << "nothing is left of the batches before";
+}
+
+TEST(CompiledStep, RefusesMoreTrueOnesThanFloatsCount) {
+  test::FunctionNet net({normal({1})});
+  const auto graph =
+      test::capture_function(net,
+                             [](const Tensors& p, const Tensors& g) {
+                               return (p[0] * g[1].sum() / g[0].ne(0).sum().clamp_min(1)).sum();
+                             },
+                             {torch::ones({2, 1 << 14}, at::kLong), normal({2, 1})});
+  amp::FusedOptimizer sgd(graph->parameters(), amp::SgdRule{.lr = 0});
+  CompiledStep step = compile(graph, LossFunction::none(), sgd);
+  EXPECT_TRUE(std::isfinite(step.step({torch::ones({3, 1 << 14}, at::kLong), normal({3, 1})})));
+  const std::string message = error_of([&] {
+    step.step({torch::ones({1025, 1 << 14}, at::kLong), normal({1025, 1})});
+  });
+  EXPECT_TRUE(contains(message, "counts of at most 16777216")) << message;
+}
+
 TEST(CompiledStep, ClassesOfTokens) {
   torch::manual_seed(42);
   test::FunctionNet net({normal({9, 6})}), other({net.parameters_in_order[0]});

@@ -69,6 +69,8 @@ class StepOfCompiledTask final : public StepOfTask {
                                        : step_.accumulate(inputs_, targets, 1 / static_cast<double>(of)));
   }
 
+  void zero_grad() override { step_.zero_grad(); }
+
   void give_gradients() override {
     for_each_gradient(
         [](at::Tensor& parameter, const at::Tensor& gradient) { parameter.mutable_grad() = gradient; });

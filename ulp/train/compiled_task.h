@@ -10,11 +10,11 @@
 namespace ulp::train {
 
 /// The task with its model captured, as a compiled step takes it: tensors of the model that are laid out otherwise become
-/// contiguous where they are. Throws ulp::Error for a task that several processes train, of which activations are planned,
-/// or whose loss is another one than cross_entropy().
+/// contiguous where they are. Throws ulp::Error for a task that several processes train, of which activations are planned or
+/// the optimizer's state is offloaded, whose loss is another one than cross_entropy() or whose forward is not its model's.
 Task compiled_task(Task task);
 
-/// The step of such a task; throws ulp::Error as compile() does, and for an optimizer whose state is offloaded to a host.
+/// The step of such a task; throws ulp::Error as compile() does.
 std::unique_ptr<StepOfTask> compile_step(const Task& task, const TrainOptions& options,
                                          amp::FusedOptimizer& optimizer);
 

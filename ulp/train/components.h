@@ -85,6 +85,8 @@ class StepOfTask {
   virtual ~StepOfTask() = default;
   /// Forward and backward of one of `of` batches of a step, whose mean is learnt; its loss.
   virtual double backward(const TaskBatch& batch, int64_t of) = 0;
+  /// Forgets the gradients that no update has used.
+  virtual void zero_grad() = 0;
   /// The gradients as those of the parameters, for others to look at and to change.
   virtual void give_gradients() = 0;
   /// What they made of them.

@@ -232,6 +232,7 @@ void Stepper::hold_masks(const torch::nn::Module& model) {
 }
 
 void Stepper::zero_grad() {
+  if (compiled_ != nullptr) compiled_->zero_grad();
   if (sharded_) return sharded_->zero_grad();
   optimizer_->zero_grad();
 }

@@ -84,7 +84,7 @@ void WeightOnlyRecipe::visit_fields(FieldVisitor& visit) {
   visit({"embeddings", "Embeddings, too, not linear layers alone; they keep 4 bits where layers have fewer"},
         embeddings);
   visit({"skip_modules", "Module paths left in float; '*' matches any run of characters"}, skip_modules);
-  visit({"method", "What decides the codes of linear layers; all but rtn need data"}, method);
+  visit({"method", "The method that decides the codes of linear layers; gptq and awq need data"}, method);
   visit({"act_order", "gptq: columns of the largest second moments come first"}, act_order);
   visit({"static_groups", "gptq: scales are those of the weights before errors are made up for"},
         static_groups);

@@ -29,7 +29,7 @@ Head head_of(const StepRun& step, const HeadsMatrix& of, int64_t sample, int64_t
              int64_t length, int64_t size) {
   const MatrixView& view = step.views[static_cast<size_t>(of.matrix)];
   const int64_t first = of.merged ? sample * length : (sample * heads + head) * length;
-  return {view.data + first * view.stride + (of.merged ? of.from + head * size : 0), view.stride};
+  return {view.data + first * view.stride + (of.merged ? head * size : 0), view.stride};
 }
 
 /// The memory of a caller.

@@ -48,9 +48,9 @@ HeadsMatrix heads_of(Builder& builder, const graph::Node& node, const char* argu
   if (const graph::Value* source = merged_source(*node.arg(argument).value)) {
     graph::Argument merged = node.arg(argument);
     merged.value = const_cast<graph::Value*>(source);  // as arguments have it; nothing is written
-    return {builder.padded(builder.matrix(node, merged)), true, 0};
+    return {builder.padded(builder.matrix(node, merged)), true};
   }
-  return {builder.padded(node, argument), false, 0};
+  return {builder.padded(node, argument), false};
 }
 
 /// The sizes of an operand as [samples, heads, length, size].
@@ -141,8 +141,8 @@ Attention attention_of(Builder& builder, const graph::Node& node) {
 
 /// A matrix for the result, or for a gradient like it.
 HeadsMatrix make_heads(Builder& builder, const Attention& of, bool merged) {
-  return merged ? HeadsMatrix{builder.make(of.batch.times(of.queries), of.heads * of.value_size), true, 0}
-                : HeadsMatrix{builder.make(of.batch.times(of.heads * of.queries), of.value_size), false, 0};
+  return merged ? HeadsMatrix{builder.make(of.batch.times(of.queries), of.heads * of.value_size), true}
+                : HeadsMatrix{builder.make(of.batch.times(of.heads * of.queries), of.value_size), false};
 }
 
 /// The result in the node's own sizes: heads before positions.
@@ -173,9 +173,9 @@ void add_attention(Builder& builder, const graph::Node& node) {
     builder.set(*node.output(), y);
   }
   builder.on_backward(y, [&builder, of](int gradient) mutable {
-    of.result_gradient = {gradient, of.result.merged, 0};
+    of.result_gradient = {gradient, of.result.merged};
     const auto gradient_of = [&](const HeadsMatrix& operand) {
-      return HeadsMatrix{builder.make_like(operand.matrix), operand.merged, operand.from};
+      return HeadsMatrix{builder.make_like(operand.matrix), operand.merged};
     };
     of.query_gradient = gradient_of(of.query);
     of.key_gradient = gradient_of(of.key);

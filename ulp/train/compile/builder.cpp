@@ -469,6 +469,7 @@ void Builder::add_loss(const LossFunction& loss) {
       loss.kind == LossFunction::Kind::cross_entropy && !loss.any_rows && built_.sizes.size() == 4;
   if (by_pixel) x = pixels(node, result);
   built_.plan.forward_end = built_.plan.instructions.size();
+  built_.plan.result = built_.result;
   if (!needs_gradient(x))
     fail(kCompileWhere,
          "expected a result that depends on a parameter of the optimizer, got one that does not");

@@ -61,8 +61,8 @@ struct BatchCounter {
   int64_t step = 1;
 };
 
-/// Rows that statistics of a batch need two of.
-struct LeastRows {
+/// A number that follows the batch and has a bound: rows of which batch norm needs two, or what is counted.
+struct BoundedRows {
   std::string name;  ///< of the node
   RowCount rows;
 };
@@ -88,7 +88,8 @@ struct BuiltStep {
   std::vector<OutsideTensor> outside;
   std::vector<IndexBound> bounds;
   std::vector<BatchCounter> counters;
-  std::vector<LeastRows> least_rows;
+  std::vector<BoundedRows> least_rows;  ///< two or more
+  std::vector<BoundedRows> counted;     ///< true ones that are counted in floats: at most 2^24
   std::vector<MaskedParameter> masks;
   int result = -1;                           ///< the graph's; -1: it is no matrix of floats
   std::vector<graph::SizeExpr> sizes;        ///< of the result
@@ -131,6 +132,10 @@ class Builder {
   int broadcast(const graph::Node& node, std::string_view argument, const graph::Value& to);
   // Images: a matrix has a row for each pixel where image_of() knows it, and is row-major else.
   const ImageSize* image_of(int matrix) const;
+  /// Whether the argument lies as images.
+  bool lies_as_images(const graph::Node& node, const graph::Argument& argument) {
+    return image_of(found_matrix(node, argument)) != nullptr;
+  }
   /// The images of an argument, a pixel in a row; refuses other dimensions than [N, C, H, W].
   int pixels(const graph::Node& node, std::string_view argument);
   int pixels(const graph::Node& node, const graph::Argument& argument);
@@ -169,6 +174,9 @@ class Builder {
   /// Runs after everything else.
   void add_update(Instruction one) { updates_.push_back(one); }
   void add_least_rows(const graph::Node& node, RowCount rows);
+  /// The result counts true ones among so many; more than floats count exactly are refused, in the step where the batch makes
+  /// them so many.
+  void add_count(const graph::Node& node, RowCount numbers);
   void add_counter(const graph::Node& node, const graph::Argument& counter, std::optional<double> step);
   /// Says that a function may be the end of the batch norm that made y; the result tells which one is.
   std::shared_ptr<kernels::NormFinish> add_norm_end(int y);

@@ -138,6 +138,7 @@ float CompiledStep::backward(std::span<const void* const> inputs, const void* ta
                              int64_t batch) {
   parts_->batches = 0;
   parts_->learn(inputs, targets, weights, batch);
+  parts_->batches = 1;  // accumulate() draws other numbers
   parts_->change_buffers();
   return parts_->loss = static_cast<float>(parts_->run.loss);
 }
@@ -162,6 +163,11 @@ float CompiledStep::accumulate(const std::vector<at::Tensor>& inputs, const at::
   parts_->add_kept(static_cast<float>(share), adds);
   ++parts_->batches;
   return parts_->loss;
+}
+
+void CompiledStep::zero_grad() {
+  parts_->has_gradients = false;
+  parts_->batches = 0;
 }
 
 const amp::FusedStepResult& CompiledStep::apply() {

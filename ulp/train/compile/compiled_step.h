@@ -39,9 +39,8 @@ struct CompileOptions {
   ProductType products = ProductType::fp32;
 };
 
-/// A network, a loss and an optimizer rule as one list of kernel calls over one block of memory, for small
-/// and for convolutional networks. Computes in fp32, small instructions on the calling thread. After the
-/// first step of a batch size (or of a larger one) it allocates nothing and calls no operator of LibTorch.
+/// A network, a loss and an optimizer rule as one list of kernel calls over one block of memory, in fp32 or with
+/// products in bf16, small instructions on the calling thread. After the first step of a batch size (or of a larger one) it allocates nothing and calls no operator of LibTorch.
 ///
 /// Parameters are those of the graph and are updated where they are; moments and numbers of steps are the
 /// optimizer's, which may be saved, loaded and given other learning rates between steps. Results are the same
@@ -87,6 +86,8 @@ class ULP_API CompiledStep {
   /// step() does, and the sum stays what it was.
   float accumulate(const std::vector<at::Tensor>& inputs, const at::Tensor& targets, double share,
                    const at::Tensor& weights = {});
+  /// Forgets the gradients since the last update: the next accumulate() is the first of its step.
+  void zero_grad();
   /// The update of a step from the gradients of the last backward(), which may have been changed where they
   /// are. Throws Error where there was none since the last update, and as step() does.
   const amp::FusedStepResult& apply();

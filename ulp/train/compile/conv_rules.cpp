@@ -140,17 +140,13 @@ StepConv conv_of(Builder& builder, const graph::Node& node, int in, int out) {
   return conv;
 }
 
-/// Refuses sizes that the kernels do not take; anything else is LibTorch's own contract, looked at again.
-void check_conv(Builder& builder, const graph::Node& node, const StepConv& conv) {
+/// LibTorch's own contract, looked at again.
+void check_weights(Builder& builder, const graph::Node& node, const StepConv& conv) {
   const auto weight = builder.sizes(node, "weight");
   const bool fits = conv.groups > 0 && conv.in_channels % conv.groups == 0 &&
                     conv.out_channels % conv.groups == 0 && weight[0].offset == conv.out_channels &&
                     weight[1].offset == conv.group_inputs();
   if (!fits) builder.refuse(node, "expected weights that fit the channels, got others");
-  if (!kernels::conv_fits(conv))
-    builder.refuse(node, "expected windows of at most 32768 numbers and 256 taps, got ", conv.kernel_height,
-                   " by ", conv.kernel_width, " taps of ", conv.group_inputs(), " and ", conv.group_outputs(),
-                   " channels");
 }
 
 /// A layer whose windows are pixels: a linear layer of them.
@@ -159,20 +155,25 @@ bool is_pointwise(const StepConv& conv) {
          conv.pad_width == 0 && conv.groups == 1;
 }
 
-/// A pointwise convolution in bf16: products of packed sides.
+/// A pointwise convolution as products of packed sides.
 void add_pointwise(Builder& builder, const StepConv& conv, const ConvOperands& of) {
   const RowCount outputs{0, 1, conv.out_channels};
   const int x = of.x, weight = builder.make_alias(of.weight, outputs, conv.in_channels);
   builder.emit_product({.out = of.y, .a = x, .b = weight, .bias = of.bias, .right_transposed = true}, true);
   builder.on_backward(of.y, [&builder, of, x, weight, outputs, inputs = conv.in_channels](int gradient) {
-    builder.contribute(of.weight, true, [&](int out, bool adds) {
-      builder.emit_product({.out = builder.make_alias(out, outputs, inputs),
-                            .a = gradient,
-                            .b = x,
-                            .left_transposed = true,
-                            .adds = adds},
-                           true);
-    });
+    const auto product = [&](int out, bool adds) {
+      builder.emit_product({.out = out, .a = gradient, .b = x, .left_transposed = true, .adds = adds}, true);
+    };
+    if (builder.is_attribute(of.weight)) {
+      builder.contribute(of.weight, true, [&](int out, bool adds) {
+        product(builder.make_alias(out, outputs, inputs), adds);
+      });
+    } else {  // a masked copy has its gradient in rows of the arena
+      const int dense = builder.make(outputs, inputs);
+      product(dense, false);
+      builder.contribute(of.weight, false,
+                         [&](int out, bool) { builder.emit({.op = Op::reshape, .out = out, .a = dense}); });
+    }
     builder.contribute(of.bias, true, [&](int out, bool adds) {
       builder.emit({.op = Op::column_sums, .out = out, .a = gradient, .adds = adds});
     });
@@ -192,7 +193,7 @@ void add_convolution(Builder& builder, const graph::Node& node) {
   of.x = kTransposed ? output : input;
   of.y = kTransposed ? input : output;
   const StepConv conv = conv_of(builder, node, of.x, of.y);
-  check_conv(builder, node, conv);
+  check_weights(builder, node, conv);
   of.bias = builder.outside(node, "bias");
   if (of.bias >= 0 &&
       !(builder.at(of.bias).rows == RowCount{} && builder.at(of.bias).width == builder.at(output).width))
@@ -200,7 +201,13 @@ void add_convolution(Builder& builder, const graph::Node& node) {
   builder.set_needs_gradient(output, builder.needs_gradient(input) || builder.needs_gradient(of.weight) ||
                                          builder.needs_gradient(of.bias));
   builder.set(*node.output(), output);
-  if (!kTransposed && builder.bf16() && is_pointwise(conv)) return add_pointwise(builder, conv, of);
+  if (!kTransposed && is_pointwise(conv) && (builder.bf16() || !kernels::conv_fits(conv)))
+    return add_pointwise(builder, conv, of);
+  if (!kernels::conv_fits(conv)) {
+    builder.refuse(node, "expected windows of at most 32768 numbers and 256 taps, forward and backward, got ",
+                   conv.kernel_height, " by ", conv.kernel_width, " taps of ", conv.group_inputs(), " and ",
+                   conv.group_outputs(), " channels");
+  }
   of.shape = builder.add_conv(conv, of.weight, conv.group_inputs());
   of.words = !kTransposed && builder.bf16() && conv.groups == 1;
   if (of.words) {

@@ -40,6 +40,11 @@ int Builder::add_pool(const kernels::StepPool& pool) {
   return static_cast<int>(built_.plan.pools.size()) - 1;
 }
 
+void Builder::add_count(const graph::Node& node, RowCount numbers) {
+  if (node.output()->meta && node.output()->meta->dtype == at::kLong)
+    built_.counted.push_back({node.name(), numbers});
+}
+
 void Builder::add_least_rows(const graph::Node& node, RowCount rows) {
   built_.least_rows.push_back({node.name(), rows});
 }

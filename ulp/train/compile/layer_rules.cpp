@@ -49,7 +49,7 @@ void add_linear(Builder& builder, const graph::Node& node) {
   const int bias = in_product ? given : -1;
   const int y = builder.make(node, *node.output());
   const bool packs = builder.packs_products(inputs * outputs);
-  if (packs && !by_inputs && builder.needs_gradient(weight)) builder.keep_packed(x);
+  if (packs && !by_inputs && !node.no_grad && builder.needs_gradient(weight)) builder.keep_packed(x);
   builder.emit_product({.out = y, .a = x, .b = weight, .bias = bias, .right_transposed = !by_inputs}, packs);
   builder.set_needs_gradient(
       y, builder.needs_gradient(x) || builder.needs_gradient(weight) || builder.needs_gradient(bias));

@@ -171,6 +171,7 @@ void add_channel_shuffle(Builder& builder, const graph::Node& node) {
   const auto groups = static_cast<int64_t>(builder.number(node, "groups"));
   if (sizes.size() < 3 || !sizes[1].constant() || groups < 1 || sizes[1].offset % groups != 0)
     builder.refuse(node, "expected channels that ", groups, " groups divide, got others");
+  builder.check_move_dims(node, sizes.size() + 1);
   const int64_t each = sizes[1].offset / groups;
   Move move;
   for (size_t d = 0; d < sizes.size(); ++d) {
@@ -236,9 +237,8 @@ void add_concat_along(Builder& builder, const graph::Node& node, size_t dim) {
 /// Whether the tensors are joined along the channels of images, one of which lies as pixels.
 bool joins_channels(Builder& builder, const graph::Node& node, int64_t dim) {
   if (dim != 1 || node.output()->meta->sizes.size() != 4) return false;
-  return std::ranges::any_of(node.arg("tensors").items, [&](const graph::Argument& item) {
-    return builder.image_of(builder.stored(node, item)) != nullptr;
-  });
+  return std::ranges::any_of(node.arg("tensors").items,
+                             [&](const graph::Argument& item) { return builder.lies_as_images(node, item); });
 }
 
 /// Columns side by side, or rows.

@@ -47,9 +47,14 @@ ArenaPlan place_matrices(const StepPlan& plan, int64_t batch) {
         const int64_t floats = matrix.rows.at(batch) * matrix.stride;
         buffers.push_back({static_cast<size_t>(floats) * sizeof(float), now, now});
       }
-      // The result of the graph is read by callers after its part of the plan.
       buffers[static_cast<size_t>(buffer_of[root])].last = now;
     }
+  }
+  // Callers read the result behind the forward part.
+  if (plan.result >= 0 && buffer_of[static_cast<size_t>(plan.root(plan.result))] >= 0) {
+    runtime::ArenaBuffer& result =
+        buffers[static_cast<size_t>(buffer_of[static_cast<size_t>(plan.root(plan.result))])];
+    result.last = std::max(result.last, static_cast<int>(plan.forward_end));
   }
   const runtime::ArenaLayout layout = runtime::plan_arena(buffers);
   ArenaPlan placed;

@@ -167,7 +167,6 @@ struct Move {
 struct HeadsMatrix {
   int matrix = -1;
   bool merged = false;
-  int64_t from = 0;  ///< the first column, where merged
 };
 
 /// Scaled dot-product attention of `batch` times `heads` heads, each key head for as many query heads as divides. The
@@ -230,6 +229,7 @@ struct StepPlan {
   std::vector<Attention> attentions;
   std::vector<Recurrent> recurrents;
   size_t forward_end = 0, update_begin = 0;
+  int result = -1;  ///< of the graph
   std::vector<PlannedConv> convs;
   std::vector<kernels::StepPool> pools;
 

@@ -35,6 +35,7 @@ namespace {
 template <bool kMean>
 void add_whole(Builder& builder, const graph::Node& node) {
   if (!builder.literal(node, "dtype").isNone()) builder.refuse(node, "expected no dtype, got one");
+  builder.add_count(node, builder.count_of(node, builder.sizes(node, "self")));
   builder.set(*node.output(), add_total(builder, builder.padded(node, "self"), kMean));
 }
 
@@ -66,8 +67,10 @@ void add_along(Builder& builder, const graph::Node& node) {
   const auto sizes = builder.sizes(node, "self");
   const std::vector<bool> reduced = reduced_dimensions(builder, node, sizes.size());
   const int x = builder.padded(node, "self");
-  if (std::ranges::all_of(reduced, [](bool one) { return one; }))
+  if (std::ranges::all_of(reduced, [](bool one) { return one; })) {
+    builder.add_count(node, builder.count_of(node, sizes));
     return builder.set_reshaped(node, add_total(builder, x, kMean));
+  }
   Move order;
   RowCount kept;
   int64_t summed = 1;
@@ -83,9 +86,7 @@ void add_along(Builder& builder, const graph::Node& node) {
   std::vector<graph::SizeExpr> rows;
   for (size_t d = 0; d < sizes.size(); ++d)
     if (!reduced[d]) rows.push_back(sizes[d]);
-  constexpr int64_t kExact = int64_t{1} << 24;  // true ones are counted in floats
-  if (node.output()->meta && node.output()->meta->dtype == at::kLong && summed > kExact)
-    builder.refuse(node, "expected counts of at most ", kExact, ", got up to ", summed);
+  builder.add_count(node, {0, 1, summed});
   kept = builder.count_of(node, rows);
   const bool in_order = std::ranges::is_sorted(reduced);
   const int moved = in_order

@@ -156,7 +156,13 @@ struct CompiledStep::Parts {
   void check_batch(const char* where, int64_t samples) const {
     if (samples < 1) fail(where, "expected a batch of at least 1, got ", samples);
     built.batch_range.check(samples, where);
-    for (const compiled::LeastRows& of : built.least_rows) {
+    constexpr int64_t kExact = int64_t{1} << 24;  // floats count so far
+    for (const compiled::BoundedRows& of : built.counted) {
+      if (of.rows.at(samples) > kExact)
+        fail(where, "expected counts of at most ", kExact, ", got up to ", of.rows.at(samples), " at '",
+             of.name, "'");
+    }
+    for (const compiled::BoundedRows& of : built.least_rows) {
       if (of.rows.numerator * samples % of.rows.denominator == 0 && of.rows.at(samples) < 2)
         fail(where, "expected two numbers of each channel or more for batch norm in train mode, got one at '",
              of.name, "'");
