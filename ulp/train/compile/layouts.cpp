@@ -80,13 +80,8 @@ int Builder::broadcast_pixels(const graph::Node& node, std::string_view argument
     });
     return made;
   }
-  const int x = padded(node, argument), row = make(RowCount{}, at(made).width);
-  set_needs_gradient(row, needs_gradient(x));
-  set_needs_gradient(made, needs_gradient(x));
-  emit({.op = Op::reshape, .out = row, .a = x});
-  on_backward(row, [this, x](int gradient) {
-    contribute(x, false, [&](int out, bool) { emit({.op = Op::reshape, .out = out, .a = gradient}); });
-  });
+  const int row = reshaped(padded(node, argument), RowCount{}, at(made).width);
+  set_needs_gradient(made, needs_gradient(row));
   emit({.op = Op::repeat_rows, .out = made, .a = row});
   on_backward(made, [this, row](int gradient) {
     contribute(row, true, [&](int out, bool adds) {

@@ -45,16 +45,7 @@ int first_state(Builder& builder, const graph::Node& node, const RecurrentCall& 
   Move move;
   move.dims = {{call.batch, {}, 0}, {{0, 1, call.hidden}, {0, 1, 0}, 1}};
   move.start = call.batch.times(number);
-  const int all = builder.padded(builder.matrix(node, given)), made = builder.make(call.batch, call.hidden);
-  builder.set_needs_gradient(made, builder.needs_gradient(all));
-  builder.emit_move(Op::move, made, all, move, false);
-  builder.on_backward(made, [&builder, all, move](int gradient) {
-    builder.contribute(all, true, [&](int out, bool adds) {
-      if (!adds) builder.emit({.op = Op::fill, .out = out});
-      builder.emit_move(Op::move_back, out, gradient, move, true);
-    });
-  });
-  return made;
+  return builder.moved(builder.padded(builder.matrix(node, given)), move, call.batch, call.hidden);
 }
 
 /// The parameters of a layer and direction: weights of the input and of the state, and their biases.
@@ -179,15 +170,7 @@ void set_last_states(Builder& builder, const graph::Node& node, const graph::Val
     const int64_t t = layer.reverse ? 0 : call.steps - 1;
     last.start = call.batch_first ? RowCount{0, 1, t} : call.batch.times(t);
     last.start_column = layer.column;
-    const int part = builder.make(call.batch, call.hidden);
-    builder.set_needs_gradient(part, builder.needs_gradient(layer.result));
-    builder.emit_move(Op::move, part, layer.result, last, false);
-    builder.on_backward(part, [&builder, result = layer.result, last](int gradient) {
-      builder.contribute(result, true, [&](int out, bool adds) {
-        if (!adds) builder.emit({.op = Op::fill, .out = out});
-        builder.emit_move(Op::move_back, out, gradient, last, true);
-      });
-    });
+    const int part = builder.moved(layer.result, last, call.batch, call.hidden);
     Move place;
     place.dims = {{call.batch, {}, 0}, {{0, 1, call.hidden}, {0, 1, 0}, 1}};
     place.start = call.batch.times(static_cast<int64_t>(number));

@@ -122,6 +122,18 @@ void add_softmax(Builder& builder, const graph::Node& node) {
   builder.set(*node.output(), add_softmax_of<kLog>(builder, builder.padded(node, "self")));
 }
 
+/// Writes to `y` the column of each row of `x` that its class names.
+void add_pick(Builder& builder, const graph::Node& node, int y, int x, int classes) {
+  builder.add_bound(node, classes, builder.at(x).width, builder.at(y).rows);
+  builder.emit({.op = Op::pick, .out = y, .a = x, .classes = classes});
+  builder.set_needs_gradient(y, builder.needs_gradient(x));
+  builder.on_backward(y, [&builder, x, classes](int gradient) {
+    builder.contribute(x, false, [&](int out, bool) {
+      builder.emit({.op = Op::unpick, .out = out, .a = gradient, .classes = classes});
+    });
+  });
+}
+
 /// One column a row.
 void add_gather(Builder& builder, const graph::Node& node) {
   const auto sizes = builder.sizes(node, "self"), index = builder.sizes(node, "index");
@@ -136,15 +148,8 @@ void add_gather(Builder& builder, const graph::Node& node) {
   const int y = builder.make(node, *node.output());
   if (!(builder.at(x).rows == builder.at(y).rows))
     builder.refuse(node, "expected as many indices as rows, got others");
-  builder.add_bound(node, classes, builder.at(x).width, builder.at(y).rows);
-  builder.emit({.op = Op::pick, .out = y, .a = x, .classes = classes});
-  builder.set_needs_gradient(y, builder.needs_gradient(x));
+  add_pick(builder, node, y, x, classes);
   builder.set(*node.output(), y);
-  builder.on_backward(y, [&builder, x, classes](int gradient) {
-    builder.contribute(x, false, [&](int out, bool) {
-      builder.emit({.op = Op::unpick, .out = out, .a = gradient, .classes = classes});
-    });
-  });
 }
 
 /// The negative sum or mean of one column a row of log-probabilities. Without weights of classes; an index that is to be
@@ -160,15 +165,8 @@ void add_picked_loss(Builder& builder, const graph::Node& node, int x) {
     builder.refuse(node, "expected an ignore_index that is no class, got ", ignored, " of ",
                    builder.at(x).width, " classes");
   const int classes = builder.integers(node, "target");
-  builder.add_bound(node, classes, builder.at(x).width, builder.at(x).rows);
   const int picked = builder.make(builder.at(x).rows, 1);
-  builder.emit({.op = Op::pick, .out = picked, .a = x, .classes = classes});
-  builder.set_needs_gradient(picked, builder.needs_gradient(x));
-  builder.on_backward(picked, [&builder, x, classes](int gradient) {
-    builder.contribute(x, false, [&](int out, bool) {
-      builder.emit({.op = Op::unpick, .out = out, .a = gradient, .classes = classes});
-    });
-  });
+  add_pick(builder, node, picked, x, classes);
   const int total = add_total(builder, picked, reduction == 1), y = builder.make(RowCount{}, 1);
   builder.emit(
       {.op = Op::value, .out = y, .a = total, .function = kernels::Differentiable::affine, .p = {-1.0F}});
