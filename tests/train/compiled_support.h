@@ -26,6 +26,11 @@ using Tensors = std::vector<at::Tensor>;
 /// A network: its result from parameters and inputs.
 using Function = std::function<at::Tensor(const Tensors& parameters, const Tensors& inputs)>;
 
+/// A tensor of normal numbers.
+inline at::Tensor normal(at::IntArrayRef sizes) {
+  return torch::randn(sizes);
+}
+
 /// A module around a function.
 struct FunctionNet : torch::nn::Module {
   explicit FunctionNet(const Tensors& values) {
