@@ -56,6 +56,13 @@ Cut by_rows(const MatrixView& of, double cost) {
   return {.units = of.rows, .nanoseconds = static_cast<double>(of.rows * of.width) * cost};
 }
 
+/// Rows of a matrix that is written as columns.
+Cut by_lines(const MatrixView& of, double cost) {
+  return {.units = of.rows,
+          .grain = 16,  // a line of the result's numbers
+          .nanoseconds = static_cast<double>(of.count()) * cost};
+}
+
 Cut by_columns(const MatrixView& of, double cost) {
   return {.units = of.width,
           .grain = kPanelColumns / 2,  // a line of memory
@@ -138,9 +145,7 @@ Cut cut_of(const StepRun& step, const Instruction& one) {
   const auto view = [&](int matrix) -> const MatrixView& { return step.views[static_cast<size_t>(matrix)]; };
   switch (one.op) {
     case Op::transpose:
-      return {.units = view(one.a).rows,
-              .grain = 16,  // a line of the result's numbers
-              .nanoseconds = static_cast<double>(view(one.a).count()) * kMoved * 2};
+      return by_lines(view(one.a), 2 * kMoved);
     case Op::forward_product:
     case Op::input_product:
     case Op::weight_product:

@@ -330,11 +330,55 @@ void sum_columns(const Operands& of) {
                             of.numbers(of.one.out));
 }
 
-/// The units [begin, end) of an instruction that is cut as cut_of says.
-void run_piece(const Operands& of) {
+/// Functions of single numbers.
+void compute_numbers(const Operands& of) {
   const Instruction& one = of.one;
   const kernels::StepRowOps& ops = *of.step.rows;
   const auto numbers = [&](int matrix) { return of.numbers(matrix); };
+  switch (one.op) {
+    case Op::value:
+      return ops.value(one.function, one.p, numbers(one.a), numbers(one.out), of.count());
+    case Op::gradient:
+      return ops.gradient(one.function, one.p, numbers(one.a), numbers(one.b), numbers(one.c),
+                          numbers(one.out), of.count());
+    case Op::add_scaled:
+      return ops.add_scaled(numbers(one.a), numbers(one.b), one.p[0], numbers(one.out), of.count());
+    case Op::multiply:
+      return ops.multiply(numbers(one.a), numbers(one.b), numbers(one.out), of.count());
+    case Op::quotient:
+      return ops.quotient(numbers(one.a), numbers(one.b), numbers(one.out), of.count());
+    case Op::select:
+      return ops.select(numbers(one.a), numbers(one.b), one.p[0], numbers(one.out), of.count());
+    case Op::select_gradient:
+      return ops.select_gradient(numbers(one.a), numbers(one.b), numbers(one.c), one.p[0], numbers(one.out),
+                                 of.count());
+    default:  // fill
+      return ops.fill(one.p[0], numbers(one.out), of.count());
+  }
+}
+
+/// Softmax and norms of whole rows.
+void normalise_rows(const Operands& of) {
+  const Instruction& one = of.one;
+  const kernels::StepRowOps& ops = *of.step.rows;
+  switch (one.op) {
+    case Op::log_softmax:
+      return ops.log_softmax(of.rows(of.a()), of.row(one.out));
+    case Op::log_softmax_gradient:
+      return ops.log_softmax_gradient(of.rows(of.a()), of.row(one.b), of.row(one.out));
+    case Op::softmax:
+      return ops.softmax(of.rows(of.a()), of.row(one.out));
+    case Op::softmax_gradient:
+      return ops.softmax_gradient(of.rows(of.a()), of.row(one.b), of.row(one.out));
+    default:  // layer_norm
+      return ops.layer_norm(of.rows(of.a()), of.data(one.b), of.data(one.c), {one.p[0], one.centered},
+                            of.row(one.out));
+  }
+}
+
+/// The units [begin, end) of an instruction that is cut as cut_of says.
+void run_piece(const Operands& of) {
+  const Instruction& one = of.one;
   switch (one.op) {
     case Op::transpose:
       return transpose(of);
@@ -347,29 +391,20 @@ void run_piece(const Operands& of) {
     case Op::packed_product:
       return run_packed_product(of.step, one, of.begin, of.end, of.scratch());
     case Op::value:
-      return ops.value(one.function, one.p, numbers(one.a), numbers(one.out), of.count());
     case Op::gradient:
-      return ops.gradient(one.function, one.p, numbers(one.a), numbers(one.b), numbers(one.c),
-                          numbers(one.out), of.count());
     case Op::add_scaled:
-      return ops.add_scaled(numbers(one.a), numbers(one.b), one.p[0], numbers(one.out), of.count());
     case Op::multiply:
-      return ops.multiply(numbers(one.a), numbers(one.b), numbers(one.out), of.count());
+    case Op::quotient:
+    case Op::select:
+    case Op::select_gradient:
+    case Op::fill:
+      return compute_numbers(of);
     case Op::dropout:
       return drop(of);
-    case Op::quotient:
-      return ops.quotient(numbers(one.a), numbers(one.b), numbers(one.out), of.count());
     case Op::row_sums:
     case Op::repeat_rows:
     case Op::repeat_columns:
       return reduce_rows(of);
-    case Op::select:
-      return ops.select(numbers(one.a), numbers(one.b), one.p[0], numbers(one.out), of.count());
-    case Op::select_gradient:
-      return ops.select_gradient(numbers(one.a), numbers(one.b), numbers(one.c), one.p[0], numbers(one.out),
-                                 of.count());
-    case Op::fill:
-      return ops.fill(one.p[0], numbers(one.out), of.count());
     case Op::copy:
       return copy_columns(of);
     case Op::reshape:
@@ -390,16 +425,11 @@ void run_piece(const Operands& of) {
     case Op::mask:
       return keep_masked(of);
     case Op::log_softmax:
-      return ops.log_softmax(of.rows(of.a()), of.row(one.out));
     case Op::log_softmax_gradient:
-      return ops.log_softmax_gradient(of.rows(of.a()), of.row(one.b), of.row(one.out));
     case Op::softmax:
-      return ops.softmax(of.rows(of.a()), of.row(one.out));
     case Op::softmax_gradient:
-      return ops.softmax_gradient(of.rows(of.a()), of.row(one.b), of.row(one.out));
     case Op::layer_norm:
-      return ops.layer_norm(of.rows(of.a()), of.data(one.b), of.data(one.c), {one.p[0], one.centered},
-                            of.row(one.out));
+      return normalise_rows(of);
     case Op::layer_norm_gradient:  // run_one
       return;
     case Op::move:
